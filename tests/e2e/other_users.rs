@@ -3,7 +3,7 @@
 //! remedy.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use holdfast_testkit::harness::ignore;
@@ -414,6 +414,53 @@ fn members_of_the_group_run_status_where_setting_and_umask_permit_it_and_no_othe
             world.run(world.holdfast_as(OTHER_USER, list)).with_code(0).prints(&["scr."]);
         }
     }
+}
+
+#[test]
+fn members_of_a_project_run_status_in_its_directory_with_the_set_group_id_bit() {
+    needs_root();
+    // Their owner is a member of the project, whose group is not the first one of the process.
+    const OWNER: u32 = 65533;
+    const PROJECT: u32 = 4242;
+    let world = World::new();
+    world.open_to_others();
+    fs::create_dir(world.prefix()).unwrap();
+    chown(world.prefix(), None, Some(PROJECT)).unwrap();
+    set_mode(&world.prefix(), 0o2775);
+    for path in [world.path("."), world.temporary()] {
+        chown(path, Some(OWNER), Some(OWNER)).unwrap();
+    }
+    let job = Job::new(&world, 0).holding_after(4).top("group_access: status");
+    let as_owner = |words: &[&str]| {
+        let mut command = world.command("setpriv");
+        command.arg(format!("--reuid={OWNER}")).arg(format!("--regid={OWNER}")).arg(format!("--groups={PROJECT}"));
+        // What the group may not do with files that are made is removed from the mode, and nothing else.
+        command.args(["sh", "-c", "umask 007; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_holdfast")]).args(words);
+        command
+    };
+    let spec = job.spec().to_string_lossy().into_owned();
+    let running = world.start(as_owner(&["run", &spec]));
+    world.wait("checkpoint 4", || {
+        // The log belongs to another user than this process.
+        let log = fs::read_to_string(own(&world).join("events.jsonl")).unwrap_or_default();
+        log.contains(r#""checkpoint_complete","generation":1,"checkpoint":4"#).then_some(())
+    });
+    for name in ["", "job.json", "job.journal", "events.jsonl", "lock"] {
+        let found = fs::metadata(own(&world).join(name)).unwrap();
+        assert_eq!((found.uid(), found.gid()), (OWNER, PROJECT), "{name}");
+    }
+    let status = |group| world.run(world.holdfast_as(group, ["status", "--prefix", &prefix_of(&world)]));
+    status(PROJECT).with_code(0).prints(&["running, generation 1", "recorded by user id 65533", "node0"]);
+    status(OTHER_USER).with_code(REFUSED).prints(&["belongs to user id 65533"]);
+    assert_eq!(mode(&own(&world).join("job.secret")), 0o600);
+    job.go_on();
+    running.ends_with(0);
+    // The log and the lock of a run without that setting become those of the project again.
+    for name in ["events.jsonl", "lock"] {
+        chown(own(&world).join(name), None, Some(OWNER)).unwrap();
+    }
+    world.run(as_owner(&["run", &spec])).with_code(0);
+    status(PROJECT).with_code(0).prints(&["finished"]);
 }
 
 fn prefix_of(world: &World) -> String {

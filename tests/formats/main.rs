@@ -5,6 +5,7 @@
 
 mod datasets;
 mod fti;
+mod hash_files;
 mod jubatus;
 #[path = "../cli/program.rs"]
 mod program;
@@ -25,6 +26,18 @@ use program::{Ran, holdfast};
 fn run(words: &str, paths: &[&Path]) -> Ran {
     let words = words.split_whitespace().map(OsString::from);
     holdfast(words.chain(paths.iter().map(|path| path.as_os_str().to_owned())))
+}
+
+/// Runs the program with this much address space and processor time, and returns its exit code and what it printed,
+/// up to a limit.
+fn run_bounded(words: &str, paths: &[&Path], mib: u64) -> (Option<i32>, Vec<u8>) {
+    let limited = format!("ulimit -v {} && ulimit -t 60 && exec \"$0\" \"$@\"", mib << 10);
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_holdfast")]).args(words.split_whitespace()).args(paths);
+    // Otherwise the allocator may reserve 64 MiB for a thread that needs a few KiB: as much as is left of the limit.
+    command.env("MALLOC_ARENA_MAX", "1");
+    let output = command.output().unwrap();
+    (output.status.code(), [output.stdout, output.stderr].concat())
 }
 
 fn json_file(path: &Path) -> Value {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use holdfast_testkit::{fast_directory, files_below, fixtures};
 use serde_json::Value;
 
-use crate::{json_file, only_file, run, sha256};
+use crate::{json_file, only_file, run, run_bounded, sha256};
 
 fn manifest() -> Value {
     json_file(&fixtures("sion").join("MANIFEST.json"))
@@ -254,18 +254,6 @@ fn sparse_container(path: &Path, tasks: u64, blocks: u32, head: &[(u64, u64)]) {
     }
     file.set_len(tail + 8 * tasks * (1 + u64::from(blocks)) + 4).unwrap();
     assert!(fs::metadata(path).unwrap().blocks() * 512 <= 64 << 10, "the file system has no holes");
-}
-
-/// Runs the program with this much address space and processor time, and returns its exit code and what it printed,
-/// up to a limit.
-fn run_bounded(words: &str, paths: &[&Path], mib: u64) -> (Option<i32>, Vec<u8>) {
-    let limited = format!("ulimit -v {} && ulimit -t 60 && exec \"$0\" \"$@\"", mib << 10);
-    let mut command = std::process::Command::new("sh");
-    command.args(["-c", &limited, env!("CARGO_BIN_EXE_holdfast")]).args(words.split_whitespace()).args(paths);
-    // Otherwise the allocator may reserve 64 MiB for a thread that needs a few KiB: as much as is left of the limit.
-    command.env("MALLOC_ARENA_MAX", "1");
-    let output = command.output().unwrap();
-    (output.status.code(), [output.stdout, output.stderr].concat())
 }
 
 #[test]

@@ -72,7 +72,12 @@ fn drains(machines: &Machines) {
         machines.copy_to(node, &left.join("."), BASE);
         machines.on(node, "chown -R user1: /tmp/scr-fixture");
     }
-    machines.on(0, "install -d -o user1 /pfs/job");
+    // Members of the group may exchange what is in the directory of a project: the nodes' directories are collected
+    // above it. `/pfs` belongs to user1.
+    machines.on(0, "install -d -o user1 -g games -m 2775 /pfs/job");
+    // At the path that an earlier release used.
+    let planted = "/pfs/job/.holdfast-staging-1145655";
+    machines.on(0, &format!("install -d -o nobody -m 777 {planted}/nodes && echo theirs >{planted}/job.yaml"));
     let job = json!({
         "holdfast_drain_nodes": "~node[0-3]",
         "holdfast_drain_job_id": "1145655",
@@ -84,6 +89,7 @@ fn drains(machines: &Machines) {
     let announced = machines.play_with("drain.yaml", &job, &["--check"]).well();
     assert!(announced.output.contains("checkpoint 3 is in the caches"), "{}", announced.output);
     assert!(!machines.holds(0, "test -e /pfs/job/index.scr"));
+    drains_nothing_of_another_user(machines, &job);
     // node3 does not answer: its files are rebuilt from the others.
     let drained = machines.play("drain.yaml", &job).well();
     assert_eq!(drained.changed, 1, "{}", drained.output);
@@ -91,9 +97,37 @@ fn drains(machines: &Machines) {
     let index: serde_json::Value = serde_json::from_str(&listed).unwrap();
     let newest = &index["checkpoints"][0];
     assert!(newest["complete"] == true && newest["current"] == true && newest["id"] == 3, "{listed}");
-    assert!(!machines.holds(0, "ls -d /pfs/job/.holdfast-staging*"));
+    assert_eq!(machines.on(0, &format!("find {planted}")).lines().count(), 3, "the planted directory was used");
+    assert!(!machines.holds(0, "ls -d /pfs/.holdfast-staging*"));
     assert!(machines.holds(0, &format!("test -e {BASE}/user1/scr.1145655/flush.scrinfo")));
     machines.play("drain.yaml", &job).changes_nothing();
+}
+
+/// Whatever fails, nothing stays where the nodes' directories were collected.
+fn drains_nothing_of_another_user(machines: &Machines, job: &serde_json::Value) {
+    let refuses = |job: &serde_json::Value, parts: [&str; 2]| {
+        let refused = machines.play("drain.yaml", job);
+        assert!(!refused.success, "{}", refused.output);
+        assert!(parts.iter().all(|part| refused.output.contains(part)), "{}", refused.output);
+        assert!(!machines.holds(0, "ls -d /pfs/.holdfast-staging*"));
+        assert!(!machines.holds(0, "test -e /pfs/job/index.scr"));
+    };
+    // Where others may exchange it.
+    let mut elsewhere = job.clone();
+    elsewhere["holdfast_drain_staging_base"] = json!("/pfs/job");
+    refuses(&elsewhere, ["other users can exchange directories there", "set holdfast_drain_staging_base"]);
+    // The drain fails, after the directories were collected.
+    machines.on(0, "install -d -o nobody -m 755 /pfs/job/.holdfast");
+    refuses(job, ["/pfs/job/.holdfast belongs to user id", "choose another directory"]);
+    machines.on(0, "rmdir /pfs/job/.holdfast");
+    // The directory of a node is that of another user, or a link to it.
+    for node in 0..3 {
+        machines.on(node, &format!("chown nobody {BASE}/user1"));
+    }
+    refuses(job, ["user1 does not belong to user1, or is a link", "nothing is collected from this node"]);
+    for node in 0..3 {
+        machines.on(node, &format!("chown user1 {BASE}/user1"));
+    }
 }
 
 fn removes(machines: &Machines, site: &serde_json::Value, before: &str) {

@@ -16,6 +16,7 @@ use crate::control::node_path::real_path;
 use crate::control::nodes;
 use crate::control::transfer::TransferFile;
 use crate::hostlist;
+use crate::kvtree::limits::Limits;
 use crate::kvtree::packed::{HEADER_BYTES, decode, decode_prefix, encode};
 use crate::kvtree::{Tree, print};
 use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
@@ -85,7 +86,7 @@ fn hash_files() -> Vec<Vec<u8>> {
 fn hash_file(bytes: &[u8]) {
     let decoded = decode(bytes);
     let mut rest = bytes;
-    let from_stream = decode_prefix(&mut rest);
+    let from_stream = decode_prefix(&mut rest, Limits::LARGEST);
     match decoded {
         Ok((tree, length)) => {
             let (streamed, streamed_length) = from_stream.unwrap();

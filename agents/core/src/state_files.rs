@@ -82,6 +82,21 @@ pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, OwnedError> {
 /// Opens a file of ours for appending, and makes it if it does not exist.
 pub fn append(path: &Path) -> Result<File, OwnedError> {
     let (directory, name) = parts(path)?;
+    append_in(&directory, name)
+}
+
+/// As [`append`], with the mode and the group for this access.
+///
+/// # Errors
+/// Those of opening it, and of changing its mode and its group.
+pub fn append_for(path: &Path, access: Access) -> io::Result<File> {
+    let (directory, name) = parts(path)?;
+    let file = append_in(&directory, name)?;
+    permit_file(&directory, &file, access)?;
+    Ok(file)
+}
+
+fn append_in(directory: &OwnedDirectory, name: &OsStr) -> Result<File, OwnedError> {
     // One that another user may read is accepted; new ones are private.
     match directory.open_file(name, Access::Readable)? {
         Some(_) => directory.append(name, Access::Readable),
@@ -124,11 +139,13 @@ pub fn permit_directory(directory: &OwnedDirectory, access: Access) -> io::Resul
     Ok(fchmod(directory, Mode::from_raw_mode(access.directory_mode() & !umask()))?)
 }
 
-/// Gives an open file its mode, as far as the umask permits it.
+/// Gives an open file of a directory its mode, as far as the umask permits it, and for access of the group that of the
+/// directory.
 ///
 /// # Errors
 /// That of the system call.
-pub fn permit_file(file: &File, access: Access) -> io::Result<()> {
+pub fn permit_file(directory: &OwnedDirectory, file: &File, access: Access) -> io::Result<()> {
+    directory.share_group(file, access)?;
     Ok(fchmod(file, Mode::from_raw_mode(access.file_mode() & !umask()))?)
 }
 

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::kvtree::file::{HashFileError, HashFormatError, decode, decode_prefix, encode, read, write};
+use holdfast_core::kvtree::limits::Limits;
 use holdfast_core::kvtree::packed::{MAGIC, MAX_DEPTH};
 use holdfast_core::kvtree::{Tree, print};
 use holdfast_testkit::{files_below, fixtures};
@@ -69,7 +70,7 @@ fn after_the_header_of_an_xor_file_the_reader_is_at_its_data() {
         .join("a-xor4/killed-after-flush/tree/node0/user1/scr.1145655/index.0/checkpoint.3/1_of_4_in_0.xor");
     let bytes = fs::read(&path).unwrap();
     let mut file = File::open(&path).unwrap();
-    let (tree, length) = decode_prefix(&mut file).unwrap();
+    let (tree, length) = decode_prefix(&mut file, Limits::LARGEST).unwrap();
     let mut data = Vec::new();
     file.read_to_end(&mut data).unwrap();
     assert_eq!(data, bytes[usize::try_from(length).unwrap()..]);
@@ -217,7 +218,7 @@ proptest! {
         prop_assert_eq!(read, length);
         prop_assert!(again.same_content(&tree));
         prop_assert_eq!(&again, &tree);
-        let (streamed, read) = decode_prefix(&mut bytes.as_slice()).unwrap();
+        let (streamed, read) = decode_prefix(&mut bytes.as_slice(), Limits::LARGEST).unwrap();
         prop_assert_eq!(read, length as u64);
         prop_assert_eq!(streamed, tree);
     }
@@ -227,7 +228,7 @@ proptest! {
         let bytes = encode(&tree);
         let cut = cut.index(bytes.len());
         prop_assert!(decode(&bytes[..cut]).is_err());
-        prop_assert!(decode_prefix(&mut &bytes[..cut]).is_err());
+        prop_assert!(decode_prefix(&mut &bytes[..cut], Limits::LARGEST).is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::error::FormatsError;
 use crate::file_check::{Damage, FileCheck};
 use crate::format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
 use crate::input::Input;
+use holdfast_core::kvtree::limits::Limits;
 use holdfast_core::kvtree::packed::HashFormatError;
 use holdfast_core::kvtree::{Tree, file, json, print};
 
@@ -80,7 +81,7 @@ type Decoded = Result<(Tree, u64), HashFormatError>;
 /// The tree at the start of a file and the size of its encoding, or why it cannot be decoded; and the file's size.
 pub(super) fn read(path: &Path) -> Result<(Decoded, u64), FormatsError> {
     let input = Input::open(path)?;
-    let decoded = match file::decode_prefix(&mut BufReader::new(input.stream().take(input.size))) {
+    let decoded = match file::decode_prefix(&mut BufReader::new(input.stream().take(input.size)), Limits::of(path)) {
         Ok(decoded) => Ok(decoded),
         Err(file::LeadingHashError::Format(error)) => Err(error),
         Err(file::LeadingHashError::Io(error)) => return Err(FormatsError::reading("read", path)(error)),

@@ -77,8 +77,7 @@ impl EventLog {
     /// Those of opening the file; it is refused if it is not ours.
     pub fn open(directory: &Path, job: &str, access: Access) -> io::Result<Self> {
         let path = directory.join(FILE);
-        let mut file = state_files::append(&path)?;
-        state_files::permit_file(&file, access)?;
+        let mut file = state_files::append_for(&path, access)?;
         if file.metadata()?.len() > 0 {
             let mut last = [0];
             file.seek(SeekFrom::End(-1))?;

@@ -194,7 +194,7 @@ impl JobLock {
         let file = own.open_or_create(LOCK_FILE, Access::GroupRead)?;
         let access = group_access.access();
         state_files::permit_directory(&own, access).map_err(StateError::file("change the mode of", own.path()))?;
-        state_files::permit_file(&file, access).map_err(StateError::file("change the mode of", &path))?;
+        state_files::permit_file(&own, &file, access).map_err(StateError::file("change the mode of", &path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             // Some parallel file systems are mounted without locks: refusing to run there would be worse.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => {

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
+use super::limits::Limits;
 use super::tree::Tree;
 use crate::durable::{self, CreationMode, DurableError};
 use crate::regular_file;
 
-pub use super::packed::{HashFormatError, LeadingHashError, decode, decode_prefix, encode};
+pub use super::packed::{HashFormatError, LeadingHashError, decode, decode_prefix, decode_within, encode};
 
 /// Why a hash file could not be read or written, and what the user can do about it.
 #[derive(Debug, thiserror::Error)]
@@ -79,9 +80,9 @@ pub fn read(path: &Path) -> Result<Tree, HashFileError> {
     read_open(path, &file)
 }
 
-/// The tree at the beginning of what `input` reads of the file at `path`.
+/// The tree at the beginning of what `input` reads of the file at `path`, whose name says how large it may be.
 pub fn read_from(path: &Path, input: &mut impl io::Read) -> Result<Tree, HashFileError> {
-    let (tree, _) = decode_prefix(input).map_err(|error| HashFileError::reading(path, error))?;
+    let (tree, _) = decode_prefix(input, Limits::of(path)).map_err(|error| HashFileError::reading(path, error))?;
     Ok(tree)
 }
 

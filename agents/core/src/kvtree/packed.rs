@@ -5,6 +5,7 @@
 
 use std::io::{self, Read};
 
+use super::limits::Limits;
 use super::tree::{Element, Tree};
 
 /// The first four bytes of every hash file.
@@ -14,8 +15,6 @@ pub const HEADER_BYTES: usize = 20;
 /// Deepest nesting that is read. The deepest real file, a filemap, has seven levels
 /// (`RANK/0/CKPT/1/CKPTDESC/TYPE/XOR`).
 pub const MAX_DEPTH: usize = 64;
-/// Largest hash file that is read. The summary of a million ranks is about half of it.
-pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
 const TYPE_HASH: u16 = 1;
 const VERSION: u16 = 1;
@@ -40,11 +39,13 @@ pub enum HashFormatError {
     /// A kind or version of SCR file that is not known.
     #[error("SCR file of type {kind} version {version}, known is type {TYPE_HASH} version {VERSION}")]
     Version { kind: u16, version: u16 },
-    #[error("the header records {size} bytes, possible are {smallest} to {MAX_FILE_BYTES}")]
+    #[error("the header records {size} bytes, possible in a file of this name are {smallest} to {largest}")]
     Size {
         size: u64,
         /// The least that its flags allow.
         smallest: u64,
+        /// The most that is read of its kind.
+        largest: u64,
     },
     #[error("cut short: the file has {have} bytes, its header records {size}")]
     Truncated { size: u64, have: u64 },
@@ -62,6 +63,16 @@ pub enum HashFormatError {
         count: u32,
         /// Bytes behind it.
         left: usize,
+    },
+    /// More elements than its kind of file can need.
+    #[error(
+        "at byte {offset}: more than {limit} elements, which no file of this name needs (a summary must be named \
+         summary.scr)"
+    )]
+    Elements {
+        /// Where the hash starts that has too many.
+        offset: usize,
+        limit: usize,
     },
     /// A key without its NUL before the end of the hash.
     #[error("at byte {offset}: a key without its end")]
@@ -149,11 +160,19 @@ fn pack(tree: &Tree, bytes: &mut Vec<u8>) {
 /// # Errors
 /// What is wrong with the bytes, and where.
 pub fn decode(bytes: &[u8]) -> Result<(Tree, usize), HashFormatError> {
+    decode_within(bytes, Limits::LARGEST)
+}
+
+/// As [`decode`], for a hash that needs no more than this.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_within(bytes: &[u8], limits: Limits) -> Result<(Tree, usize), HashFormatError> {
     let have = bytes.len() as u64;
     let Some((front, _)) = bytes.split_first_chunk() else { return Err(HashFormatError::NoHeader { have }) };
-    let header = Header::parse(front)?;
+    let header = Header::parse(front, limits.bytes)?;
     match usize::try_from(header.size).ok().and_then(|size| bytes.get(..size)) {
-        Some(file) => Ok((header.body(file)?, file.len())),
+        Some(file) => Ok((header.body(file, limits.elements)?, file.len())),
         None => Err(HashFormatError::Truncated { size: header.size, have }),
     }
 }
@@ -163,17 +182,17 @@ pub fn decode(bytes: &[u8]) -> Result<(Tree, usize), HashFormatError> {
 ///
 /// # Errors
 /// When the stream fails, or what it holds is not a hash file.
-pub fn decode_prefix(reader: &mut impl Read) -> Result<(Tree, u64), LeadingHashError> {
+pub fn decode_prefix(reader: &mut impl Read, limits: Limits) -> Result<(Tree, u64), LeadingHashError> {
     let mut bytes = Vec::with_capacity(1024);
     let have = reader.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut bytes)? as u64;
     let Some((front, _)) = bytes.split_first_chunk() else { return Err(HashFormatError::NoHeader { have }.into()) };
-    let header = Header::parse(front)?;
+    let header = Header::parse(front, limits.bytes)?;
     // Grows with what comes, not with what the header claims.
     let have = have + reader.by_ref().take(header.size - HEADER_BYTES as u64).read_to_end(&mut bytes)? as u64;
     if have < header.size {
         return Err(HashFormatError::Truncated { size: header.size, have }.into());
     }
-    Ok((header.body(&bytes)?, header.size))
+    Ok((header.body(&bytes, limits.elements)?, header.size))
 }
 
 struct Header {
@@ -182,7 +201,7 @@ struct Header {
 }
 
 impl Header {
-    fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Header, HashFormatError> {
+    fn parse(bytes: &[u8; HEADER_BYTES], largest: u64) -> Result<Header, HashFormatError> {
         let [m0, m1, m2, m3, t0, t1, v0, v1, s0, s1, s2, s3, s4, s5, s6, s7, f0, f1, f2, f3] = *bytes;
         let found = [m0, m1, m2, m3];
         if found != MAGIC {
@@ -195,14 +214,14 @@ impl Header {
         let size = u64::from_be_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
         let crc = u32::from_be_bytes([f0, f1, f2, f3]) & FLAG_CRC != 0;
         let smallest = (HEADER_BYTES + size_of::<u32>() + if crc { CRC_BYTES } else { 0 }) as u64;
-        if size < smallest || size > MAX_FILE_BYTES {
-            return Err(HashFormatError::Size { size, smallest });
+        if size < smallest || size > largest {
+            return Err(HashFormatError::Size { size, smallest, largest });
         }
         Ok(Header { size, crc })
     }
 
     /// The tree of a file of exactly the header's size.
-    fn body(&self, file: &[u8]) -> Result<Tree, HashFormatError> {
+    fn body(&self, file: &[u8], most_elements: usize) -> Result<Tree, HashFormatError> {
         let packed = if self.crc {
             let Some((content, stored)) = file.split_last_chunk() else {
                 return Err(HashFormatError::NoHeader { have: file.len() as u64 });
@@ -215,7 +234,7 @@ impl Header {
         } else {
             file
         };
-        let mut cursor = Cursor { bytes: packed, at: HEADER_BYTES };
+        let mut cursor = Cursor { bytes: packed, at: HEADER_BYTES, elements: 0, most_elements };
         let tree = cursor.hash(0)?;
         match packed.len() - cursor.at {
             0 => Ok(tree),
@@ -228,6 +247,9 @@ impl Header {
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Those of all hashes so far, as their counts claim.
+    elements: usize,
+    most_elements: usize,
 }
 
 impl Cursor<'_> {
@@ -246,21 +268,25 @@ impl Cursor<'_> {
         if count as usize > left / SMALLEST_ELEMENT {
             return Err(HashFormatError::Count { offset, count, left });
         }
+        self.elements += count as usize;
+        if self.elements > self.most_elements {
+            return Err(HashFormatError::Elements { offset, limit: self.most_elements });
+        }
         let mut elements = Vec::with_capacity((count as usize).min(RESERVED_ELEMENTS));
         for _ in 0..count {
             let key = self.key()?;
             elements.push(Element { key, value: self.hash(depth + 1)? });
         }
         elements.shrink_to_fit();
-        Tree::from_front_to_back(elements).map_err(|twice| HashFormatError::Duplicate { offset, key: twice.0 })
+        Tree::from_front_to_back(elements).map_err(|twice| HashFormatError::Duplicate { offset, key: twice.0.into() })
     }
 
-    fn key(&mut self) -> Result<String, HashFormatError> {
+    fn key(&mut self) -> Result<Box<str>, HashFormatError> {
         let offset = self.at;
         let rest = &self.bytes[self.at..];
         let end = rest.iter().position(|byte| *byte == 0).ok_or(HashFormatError::UnendedKey { offset })?;
         let key = std::str::from_utf8(&rest[..end]).map_err(|_| HashFormatError::Encoding { offset })?;
         self.at += end + 1;
-        Ok(key.to_owned())
+        Ok(key.into())
     }
 }

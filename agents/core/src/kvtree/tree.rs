@@ -1,8 +1,10 @@
 //! The tree itself, with the element order of the original list, so that what we write has the original's bytes.
 
-use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::str::FromStr;
+
+use hashbrown::HashTable;
 
 /// From this many elements on, a hash keeps an index of its keys: most hashes have a handful of keys, where a linear
 /// search is faster, but a summary has one key per rank.
@@ -12,7 +14,7 @@ const INDEXED_FROM: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
     /// The key, unique among its siblings.
-    pub key: String,
+    pub key: Box<str>,
     /// The value; empty for a leaf.
     pub value: Tree,
 }
@@ -27,20 +29,51 @@ pub struct Element {
 /// takes time in proportion to its size.
 #[derive(Clone, Default)]
 pub struct Tree {
+    /// None without elements: half of all hashes are the values of leaves, which should take little room.
+    content: Option<Box<Content>>,
+}
+
+#[derive(Clone, Default)]
+struct Content {
     /// Back to front: pushing is prepending, so that a file with many elements is built in linear time.
     reversed: Vec<Element>,
-    /// Positions in `reversed` by key, once there are many.
+    /// Once there are many. Boxed, because nearly all hashes have none.
     index: Option<Box<Index>>,
 }
 
-/// Boxed, because nearly all hashes have none: a leaf should take little room.
-#[derive(Clone)]
-struct Index(HashMap<Box<str>, usize>);
+/// The positions in `reversed` by key. The keys themselves are there only.
+#[derive(Clone, Default)]
+struct Index {
+    positions: HashTable<usize>,
+    hasher: RandomState,
+}
+
+impl Index {
+    fn find(&self, key: &str, reversed: &[Element]) -> Option<usize> {
+        self.positions.find(self.hasher.hash_one(key), |at| *reversed[*at].key == *key).copied()
+    }
+
+    /// Adds the element at this position, whose key has none yet.
+    fn add(&mut self, at: usize, reversed: &[Element]) {
+        let hash = |at: &usize| self.hasher.hash_one(&*reversed[*at].key);
+        self.positions.insert_unique(hash(&at), at, hash);
+    }
+
+    /// Removes the element at this position, before it is removed from `reversed`.
+    fn remove(&mut self, at: usize, reversed: &[Element]) {
+        if let Ok(found) = self.positions.find_entry(self.hasher.hash_one(&*reversed[at].key), |other| *other == at) {
+            found.remove();
+        }
+        if at + 1 < reversed.len() {
+            self.positions.iter_mut().for_each(|position| *position -= usize::from(*position > at));
+        }
+    }
+}
 
 /// A key that two elements of one hash have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the key {0:?} comes twice")]
-pub(crate) struct DuplicateKey(pub(crate) String);
+pub(crate) struct DuplicateKey(pub(crate) Box<str>);
 
 impl Tree {
     pub fn new() -> Self {
@@ -48,17 +81,17 @@ impl Tree {
     }
 
     pub fn len(&self) -> usize {
-        self.reversed.len()
+        self.elements().len()
     }
 
     /// True for a hash without elements, that is, for a leaf's value.
     pub fn is_empty(&self) -> bool {
-        self.reversed.is_empty()
+        self.elements().is_empty()
     }
 
     /// The elements, front first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &Tree)> + ExactSizeIterator {
-        self.reversed.iter().rev().map(|element| (element.key.as_str(), &element.value))
+        self.elements().iter().rev().map(|element| (&*element.key, &element.value))
     }
 
     /// The keys, front first.
@@ -67,11 +100,12 @@ impl Tree {
     }
 
     pub fn get(&self, key: &str) -> Option<&Tree> {
-        self.position(key).map(|at| &self.reversed[at].value)
+        self.position(key).map(|at| &self.elements()[at].value)
     }
 
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Tree> {
-        self.position(key).map(|at| &mut self.reversed[at].value)
+        let at = self.position(key)?;
+        self.content.as_mut().map(|content| &mut content.reversed[at].value)
     }
 
     pub fn path(&self, path: &[&str]) -> Option<&Tree> {
@@ -107,22 +141,18 @@ impl Tree {
 
     /// Sets `key` to `value`, replacing what was there; the key moves to the front (`scr_hash_set`).
     pub fn set(&mut self, key: impl Into<String>, value: Tree) {
-        let key = key.into();
+        let key = key.into().into_boxed_str();
         self.unset(&key);
-        self.push_front(Element { key, value });
+        self.content.get_or_insert_default().push_front(Element { key, value });
     }
 
     /// The hash under `key`, made (at the front) if absent, left in place if present.
     pub fn entry(&mut self, key: impl Into<String>) -> &mut Tree {
-        let key = key.into();
-        let at = match self.position(&key) {
-            Some(at) => at,
-            None => {
-                self.push_front(Element { key, value: Tree::new() });
-                self.reversed.len() - 1
-            }
-        };
-        &mut self.reversed[at].value
+        let key = key.into().into_boxed_str();
+        let known = self.position(&key);
+        let content = self.content.get_or_insert_default();
+        let at = known.unwrap_or_else(|| content.push_front(Element { key, value: Tree::new() }));
+        &mut content.reversed[at].value
     }
 
     /// The hash under `key`/`value`, made if absent (`scr_hash_set_kv`). Other values of `key` stay.
@@ -132,7 +162,7 @@ impl Tree {
 
     /// Makes `value` the only value of `key` (unset, then set): the key moves to the front.
     pub fn put(&mut self, key: impl Into<String>, value: impl fmt::Display) {
-        let key = key.into();
+        let key = key.into().into_boxed_str();
         self.unset(&key);
         self.set_kv(key, value);
     }
@@ -145,16 +175,11 @@ impl Tree {
     /// Removes `key` and returns its value.
     pub fn take(&mut self, key: &str) -> Option<Tree> {
         let at = self.position(key)?;
-        let removed = self.reversed.remove(at);
-        if let Some(index) = &mut self.index {
-            index.0.remove(key);
-            if at < self.reversed.len() {
-                for position in index.0.values_mut() {
-                    *position -= usize::from(*position > at);
-                }
-            }
+        let content = self.content.as_mut()?;
+        if let Some(index) = &mut content.index {
+            index.remove(at, &content.reversed);
         }
-        Some(removed.value)
+        Some(content.reversed.remove(at).value)
     }
 
     /// Removes `value` of `key`, and `key` with its last value (`scr_hash_unset_kv`).
@@ -189,20 +214,28 @@ impl Tree {
     /// # Errors
     /// When two of them have one key.
     pub(crate) fn from_front_to_back(mut elements: Vec<Element>) -> Result<Self, DuplicateKey> {
-        elements.reverse();
-        let mut tree = Tree { reversed: elements, index: None };
-        let twice = if tree.reversed.len() >= INDEXED_FROM {
-            tree.build_index();
-            // Of two elements with one key, the index has the last.
-            tree.reversed.iter().enumerate().find(|(at, element)| tree.position(&element.key) != Some(*at))
-        } else {
-            let earlier = |at: usize, key: &str| tree.reversed[..at].iter().any(|other| other.key == key);
-            tree.reversed.iter().enumerate().find(|(at, element)| earlier(*at, &element.key))
-        };
-        match twice {
-            Some((_, element)) => Err(DuplicateKey(element.key.clone())),
-            None => Ok(tree),
+        if elements.is_empty() {
+            return Ok(Tree::new());
         }
+        elements.reverse();
+        let mut content = Content { reversed: elements, index: None };
+        let reversed = &content.reversed;
+        if reversed.len() >= INDEXED_FROM {
+            let mut index = Index::default();
+            for (at, element) in reversed.iter().enumerate() {
+                if index.find(&element.key, reversed).is_some() {
+                    return Err(DuplicateKey(element.key.clone()));
+                }
+                index.add(at, reversed);
+            }
+            content.index = Some(Box::new(index));
+        } else {
+            let earlier = |at: usize, key: &str| reversed[..at].iter().any(|other| *other.key == *key);
+            if let Some((_, twice)) = reversed.iter().enumerate().find(|(at, element)| earlier(*at, &element.key)) {
+                return Err(DuplicateKey(twice.key.clone()));
+            }
+        }
+        Ok(Tree { content: Some(Box::new(content)) })
     }
 
     /// True if both have the same content, whatever the order of their elements on any level.
@@ -211,34 +244,40 @@ impl Tree {
             && self.iter().all(|(key, value)| other.get(key).is_some_and(|theirs| value.same_content(theirs)))
     }
 
-    fn push_front(&mut self, element: Element) {
-        if let Some(index) = &mut self.index {
-            index.0.insert(element.key.as_str().into(), self.reversed.len());
-        }
-        self.reversed.push(element);
-        if self.index.is_none() && self.reversed.len() >= INDEXED_FROM {
-            self.build_index();
-        }
-    }
-
-    fn build_index(&mut self) {
-        let positions = self.reversed.iter().enumerate();
-        self.index = Some(Box::new(Index(positions.map(|(at, element)| (element.key.as_str().into(), at)).collect())));
+    /// Back to front.
+    fn elements(&self) -> &[Element] {
+        self.content.as_ref().map_or(&[], |content| &content.reversed)
     }
 
     fn position(&self, key: &str) -> Option<usize> {
-        match &self.index {
-            Some(index) => index.0.get(key).copied(),
+        let Content { reversed, index } = &**self.content.as_ref()?;
+        match index {
+            Some(index) => index.find(key, reversed),
             // From the front: the element that was set last is usually read next.
-            None => self.reversed.iter().rposition(|element| element.key == key),
+            None => reversed.iter().rposition(|element| *element.key == *key),
         }
+    }
+}
+
+impl Content {
+    /// Adds an element whose key is new; returns its position.
+    fn push_front(&mut self, element: Element) -> usize {
+        let at = self.reversed.len();
+        self.reversed.push(element);
+        if let Some(index) = &mut self.index {
+            index.add(at, &self.reversed);
+        } else if self.reversed.len() >= INDEXED_FROM {
+            let index = self.index.insert(Box::default());
+            (0..=at).for_each(|at| index.add(at, &self.reversed));
+        }
+        at
     }
 }
 
 impl PartialEq for Tree {
     fn eq(&self, other: &Tree) -> bool {
         // The index is derived from the elements.
-        self.reversed == other.reversed
+        self.elements() == other.elements()
     }
 }
 

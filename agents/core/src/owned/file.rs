@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, fsync, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, fchown, fstat, fsync, openat, renameat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::access::Access;
@@ -64,10 +64,31 @@ impl OwnedDirectory {
         let name = component(self.path(), &name)?;
         let flags = FILE | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::from_raw_mode(access.file_mode());
+        let path = self.path().join(name);
         match retry_on_intr(|| openat(self, name, flags, mode)) {
-            Ok(file) => Ok(Some(File::from(file))),
+            Ok(file) => {
+                let file = File::from(file);
+                self.share_group(&file, access).map_err(OwnedError::io("change the group of", &path))?;
+                Ok(Some(file))
+            }
             Err(Errno::EXIST) => Ok(None),
-            Err(errno) => Err(OwnedError::io("make", &self.path().join(name))(errno)),
+            Err(errno) => Err(OwnedError::io("make", &path)(errno)),
+        }
+    }
+
+    /// Gives a file that the group may read the group of this directory. Below a directory with the set-group-id bit
+    /// that is the group of a project, and that of the file is the first group of this process.
+    ///
+    /// # Errors
+    /// That of the system call; not if this user is no member of the group, whose members then cannot read the file.
+    pub(crate) fn share_group(&self, file: &File, access: Access) -> Result<(), Errno> {
+        let (group, of_file) = (fstat(self)?.st_gid, fstat(file)?.st_gid);
+        if access != Access::GroupRead || group == of_file {
+            return Ok(());
+        }
+        match fchown(file, None, Some(Gid::from_raw(group))) {
+            Err(Errno::PERM) => Ok(()),
+            changed => changed,
         }
     }
 

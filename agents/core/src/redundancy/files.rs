@@ -90,7 +90,7 @@ impl MemberFiles {
         tree.put("FILES", self.files.len());
         // The file added last is the first. No index comes twice, so that there is always a tree.
         let files = self.files.iter().enumerate().rev();
-        let files = files.map(|(index, file)| Element { key: index.to_string(), value: meta(file) });
+        let files = files.map(|(index, file)| Element { key: index.to_string().into(), value: meta(file) });
         tree.set("FILE", Tree::from_front_to_back(files.collect()).unwrap_or_default());
         tree
     }

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file as hash_file;
+use holdfast_core::kvtree::limits::Limits;
 use holdfast_core::redundancy::descriptor;
 use holdfast_core::store::PosixDataset;
 use holdfast_model::{CheckpointId, NodeName, Rank};
@@ -127,7 +128,8 @@ impl OrderContext<'_> {
 
 fn meta_of(packed: &[u8], checkpoint: CheckpointId, rank: Rank) -> Result<Meta> {
     let what = "the meta data of a file";
-    let (tree, _) = hash_file::decode(packed).map_err(|source| OrderError::Undecodable { what, source })?;
+    let decoded = hash_file::decode_within(packed, Limits::ONE);
+    let (tree, _) = decoded.map_err(|source| OrderError::Undecodable { what, source })?;
     let meta = Meta::from_tree(&tree).map_err(|source| OrderError::Content { what, source })?;
     if base_name(&meta.file)? != meta.file {
         return Err(PathError { path: meta.file, fault: "is not a bare file name" }.into());

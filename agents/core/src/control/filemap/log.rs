@@ -20,7 +20,7 @@ use crate::control::{ContentError, ControlError, required};
 use crate::durable::{self, DurableError};
 use crate::kvtree::Tree;
 use crate::kvtree::file::{self, HashFileError};
-use crate::kvtree::packed::MAX_FILE_BYTES;
+use crate::kvtree::limits::Limits;
 use crate::{io_count, kill_point, regular_file};
 
 const VERSION: &str = "FILEMAP_LOG";
@@ -95,8 +95,8 @@ pub fn read(path: &Path, log: &Path) -> Result<(Filemap, LogPosition), ControlEr
     let base = content.as_deref().map_or(Base::default(), Base::of);
     let map = match &content {
         Some(bytes) => {
-            let (tree, _) =
-                file::decode(bytes).map_err(|source| HashFileError::Format { path: path.to_owned(), source })?;
+            let (tree, _) = file::decode_within(bytes, Limits::of(path))
+                .map_err(|source| HashFileError::Format { path: path.to_owned(), source })?;
             Filemap::from_tree(tree).map_err(|source| ControlError::Content { path: path.to_owned(), source })?
         }
         None => Filemap::new(),
@@ -153,8 +153,9 @@ fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, HashFileError> {
         Err(error) => return Err(cannot_read(error)),
     };
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
+    let most = Limits::of(path).bytes;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
+    if bytes.len() as u64 > most {
         // If it were read in part, its last records would be ignored, and later truncated.
         return Err(cannot_read(io::Error::new(
             io::ErrorKind::FileTooLarge,

@@ -4,6 +4,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use super::header::XorHeader;
+use crate::kvtree::limits::Limits;
 use crate::kvtree::{Tree, file};
 use crate::redundancy::{RedundancyError, inside};
 use crate::store::{DatasetFiles, PosixDataset, StoredFile};
@@ -28,7 +29,7 @@ impl XorFile {
     pub fn open_in(files: &dyn DatasetFiles, name: &str) -> Result<XorFile, RedundancyError> {
         let path = files.path_of(name);
         let data = inside::open(files, name, None)?;
-        let (tree, header_bytes) = file::decode_prefix(&mut BufReader::new(data.reader()))
+        let (tree, header_bytes) = file::decode_prefix(&mut BufReader::new(data.reader()), Limits::of(&path))
             .map_err(|error| RedundancyError::Header { origin: path.display().to_string(), why: error.to_string() })?;
         let header = XorHeader::from_tree(&tree, &path.display().to_string())?;
         let found = data.length();

@@ -34,6 +34,7 @@ use super::inside;
 use super::member::{GroupMember, MemberTask};
 use super::numbers::{NumberError, SET_SIZE};
 use super::scheme::{OpenSet, RedundancyScheme, SetHeader};
+use crate::kvtree::limits::Limits;
 use crate::kvtree::{Tree, file as hash_file};
 use crate::store::DatasetFiles;
 
@@ -114,11 +115,12 @@ impl RedundancyScheme for Xor {
     fn read_header(&self, files: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader, RedundancyError> {
         let SetFile { set: SetId { group_id, members, .. }, member } = *file;
         let name = XorName { group_id, members, index: member }.to_string();
-        let origin = files.path_of(&name).display().to_string();
+        let path = files.path_of(&name);
+        let origin = path.display().to_string();
         let bad = |why: String| RedundancyError::Header { origin: origin.clone(), why };
         let data = inside::open(files, &name, None)?;
-        let (tree, _) =
-            hash_file::decode_prefix(&mut BufReader::new(data.reader())).map_err(|error| bad(error.to_string()))?;
+        let decoded = hash_file::decode_prefix(&mut BufReader::new(data.reader()), Limits::of(&path));
+        let (tree, _) = decoded.map_err(|error| bad(error.to_string()))?;
         let header = XorHeader::from_tree(&tree, &origin)?;
         if header.members.len() as u64 != u64::from(members) || header.index() != usize::try_from(member).ok() {
             return Err(bad("it is about another set or member".into()));
