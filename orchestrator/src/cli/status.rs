@@ -29,11 +29,13 @@ Examples:
   holdfast status --json --prefix ./heat-run
 
 JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
-nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, unplaced, halt, stage, exit_code, outcome, \
-steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a checkpoint of variables, or null; \
+nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, unplaced: [{directory, path, files}…], \
+halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
+checkpoint of variables, or null; \
 stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
-event generation_ended; unplaced: outputs with files that are not at their paths, {directory, path, files}; of a job with pairs also pairs and jobs, as in `holdfast pairs list`
+event generation_ended; unplaced: outputs with files that are not at their paths; of a job with pairs also pairs and \
+jobs, as in `holdfast pairs list`
 
 With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator \
 recorded, because agents answer only the job's user.
