@@ -5,6 +5,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use holdfast_testkit::harness::ignore;
 use rustix::process::{Signal, geteuid};
@@ -101,7 +102,7 @@ fn a_planted_state_is_not_obeyed_and_the_directory_that_it_names_stays_intact() 
     let job = abandoned_job(&world);
     let victim = victim(&world);
     name_workspace(&world, &victim);
-    set_mode(&world.prefix(), 0o777);
+    // Planted while others could write to the prefix: root refuses to run a job as long as they can.
     give_away(&own(&world));
     // So that reading it is not what fails.
     for (directory, file) in [(0o700, 0o600), (0o755, 0o644), (0o777, 0o666)] {
@@ -176,19 +177,97 @@ fn a_state_of_ours_that_names_a_directory_without_marker_is_refused_and_nothing_
     assert!(!workspace.exists());
 }
 
-#[test]
-fn a_prefix_directory_that_others_may_write_to_can_be_used() {
-    needs_root();
+/// A user who is not root, and a member of the project's group, which is not the first one of the process.
+const OWNER: u32 = 65533;
+const PROJECT: u32 = 4242;
+
+/// A world of that user, with a prefix directory of this owner, group and mode.
+fn world_of_owner(owner: u32, group: u32, mode: u32) -> World {
     let world = World::new();
+    world.open_to_others();
     fs::create_dir(world.prefix()).unwrap();
-    chown(world.prefix(), Some(OTHER_USER), Some(OTHER_USER)).unwrap();
-    set_mode(&world.prefix(), 0o777);
+    chown(world.prefix(), Some(owner), Some(group)).unwrap();
+    set_mode(&world.prefix(), mode);
+    for path in [world.path("."), world.temporary()] {
+        chown(path, Some(OWNER), Some(OWNER)).unwrap();
+    }
+    world
+}
+
+fn as_owner(world: &World, words: &[&str]) -> Command {
+    let mut command = world.command("setpriv");
+    command.arg(format!("--reuid={OWNER}")).arg(format!("--regid={OWNER}")).arg(format!("--groups={PROJECT}"));
+    // What the group may not do with files that are made is removed from the mode, and nothing else.
+    command.args(["sh", "-c", "umask 007; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_holdfast")]).args(words);
+    command
+}
+
+const WARNING: &str = "may rename, replace and remove the checkpoints in";
+
+#[test]
+fn a_prefix_directory_that_others_may_write_to_can_be_used_with_a_warning() {
+    needs_root();
+    let world = world_of_owner(OTHER_USER, OTHER_USER, 0o777);
     let job = Job::new(&world, 0);
-    job.run(0);
+    let spec = job.spec().to_string_lossy().into_owned();
+    world.run(as_owner(&world, &["run", &spec])).with_code(0).prints(&[WARNING, "all users", "chmod +t"]);
     job.assert_result();
     assert_eq!(mode(&own(&world)), 0o700);
     pfs::assert_current(&world.prefix(), 8);
     world.assert_nothing_is_left();
+    for (mode, said) in [(0o2775, "members of the group"), (0o1777, ""), (0o755, "its owner")] {
+        set_mode(&world.prefix(), mode);
+        let ran = world.run(as_owner(&world, &["check", &spec])).with_code(0);
+        let is_said = ran.err.contains(WARNING) && ran.err.contains(said);
+        assert_eq!(is_said, mode & 0o1000 == 0, "{mode:o}: {}", ran.err);
+    }
+    chown(world.prefix(), Some(OWNER), None).unwrap();
+    let ran = world.run(as_owner(&world, &["check", &spec])).with_code(0);
+    assert!(!ran.err.contains(WARNING), "{}", ran.err);
+}
+
+#[test]
+fn root_changes_datasets_that_others_may_write_to_only_as_their_owner() {
+    needs_root();
+    let world = world_of_owner(OWNER, PROJECT, 0o2775);
+    let job = Job::new(&world, 0).flush("{every: 1}");
+    let spec = job.spec().to_string_lossy().into_owned();
+    world.run(as_owner(&world, &["run", &spec])).with_code(0);
+    let ids: Vec<u64> = pfs::indexed(&world.prefix()).into_keys().collect();
+    let named = |id| pfs::directory_of(&world.prefix(), id).unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let (first, last) = (named(ids[0]), named(*ids.last().unwrap()));
+    let prefix = prefix_of(&world);
+    let root = |words: &[&str]| world.run(world.holdfast(words.iter().copied().chain(["--prefix", &prefix])));
+    let changes: [&[&str]; 7] = [
+        &["index", "add", "--rescan", &first],
+        &["index", "place", &first],
+        &["index", "current", &first],
+        &["index", "drop", &first],
+        &["index", "delete", "--yes", &first],
+        &["index", "prune", "--yes", "--keep", "1"],
+        &["drain"],
+    ];
+    let before = holdfast_testkit::files_below(&world.prefix());
+    for words in changes {
+        let ran = root(words).with_code(REFUSED);
+        assert!(ran.err.contains("root changes nothing in it") || words == ["drain"], "{words:?}: {}", ran.err);
+        assert!(ran.err.contains("--as-owner") || words == ["drain"], "{words:?}: {}", ran.err);
+    }
+    world.run(world.holdfast(["run", &spec])).with_code(REFUSED).prints(&["root changes nothing in it"]);
+    root(&["index", "delete", "--dry-run", &first]).with_code(0);
+    root(&["index", "current"]).with_code(0);
+    assert_eq!(holdfast_testkit::files_below(&world.prefix()), before);
+    root(&["index", "delete", "--yes", "--as-owner", &first]).with_code(0);
+    root(&["index", "current", "--as-owner", &last]).with_code(0);
+    root(&["drain", "--as-owner"]).with_code(0).prints(&["nothing to drain"]);
+    assert!(!world.prefix().join(&first).exists());
+    for name in ["index.scr", "scr.current"] {
+        assert_eq!(fs::symlink_metadata(world.prefix().join(name)).unwrap().uid(), OWNER, "{name}");
+    }
+    world
+        .run(as_owner(&world, &["index", "drop", "--as-owner", "--prefix", &prefix, &last]))
+        .with_code(64)
+        .prints(&["only root can act as another user"]);
 }
 
 #[test]
@@ -419,27 +498,10 @@ fn members_of_the_group_run_status_where_setting_and_umask_permit_it_and_no_othe
 #[test]
 fn members_of_a_project_run_status_in_its_directory_with_the_set_group_id_bit() {
     needs_root();
-    // Their owner is a member of the project, whose group is not the first one of the process.
-    const OWNER: u32 = 65533;
-    const PROJECT: u32 = 4242;
-    let world = World::new();
-    world.open_to_others();
-    fs::create_dir(world.prefix()).unwrap();
-    chown(world.prefix(), None, Some(PROJECT)).unwrap();
-    set_mode(&world.prefix(), 0o2775);
-    for path in [world.path("."), world.temporary()] {
-        chown(path, Some(OWNER), Some(OWNER)).unwrap();
-    }
+    let world = world_of_owner(0, PROJECT, 0o2775);
     let job = Job::new(&world, 0).holding_after(4).top("group_access: status");
-    let as_owner = |words: &[&str]| {
-        let mut command = world.command("setpriv");
-        command.arg(format!("--reuid={OWNER}")).arg(format!("--regid={OWNER}")).arg(format!("--groups={PROJECT}"));
-        // What the group may not do with files that are made is removed from the mode, and nothing else.
-        command.args(["sh", "-c", "umask 007; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_holdfast")]).args(words);
-        command
-    };
     let spec = job.spec().to_string_lossy().into_owned();
-    let running = world.start(as_owner(&["run", &spec]));
+    let running = world.start(as_owner(&world, &["run", &spec]));
     world.wait("checkpoint 4", || {
         // The log belongs to another user than this process.
         let log = fs::read_to_string(own(&world).join("events.jsonl")).unwrap_or_default();
@@ -459,7 +521,7 @@ fn members_of_a_project_run_status_in_its_directory_with_the_set_group_id_bit() 
     for name in ["events.jsonl", "lock"] {
         chown(own(&world).join(name), None, Some(OWNER)).unwrap();
     }
-    world.run(as_owner(&["run", &spec])).with_code(0);
+    world.run(as_owner(&world, &["run", &spec])).with_code(0);
     status(PROJECT).with_code(0).prints(&["finished"]);
 }
 

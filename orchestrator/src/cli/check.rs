@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::output::{Output, Report, document, printable, report};
+use super::prefix_access;
 use crate::exit;
 use crate::launch::registry::registered;
 use crate::spec::{JobSpec, Origin, reference, resolved};
@@ -56,6 +57,7 @@ pub(super) fn run(args: CheckArgs, output: &dyn Output) -> Result<u8, Failure> {
     };
     let spec = JobSpec::load(&path, &super::job::environment(output)?)?;
     spec.warnings.iter().for_each(|warning| output.warn(warning));
+    prefix_access::warn(&spec.prefix, output);
     if args.resolved {
         let text = resolved::yaml(&spec.settings).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         output.result(&report(json!({"resolved": text}), |to| to.write_all(text.as_bytes())))?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::job::{self, JobSelection};
 use super::output::{Output as _, Report, Style, document, printable};
+use super::prefix_access;
 use crate::drain::DrainReport;
 use crate::events::DrainResult;
 use crate::exit;
@@ -54,6 +55,9 @@ pub struct DrainArgs {
     /// Show what would be drained; change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// As root: act as the owner of the prefix directory
+    #[arg(long, requires = "prefix")]
+    pub as_owner: bool,
     /// Directories of nodes
     #[command(flatten)]
     pub roots: RootArgs,
@@ -121,6 +125,9 @@ impl DrainArgs {
 }
 
 pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
+    if let Some(prefix) = args.job.prefix.as_ref().filter(|_| args.as_owner) {
+        prefix_access::become_owner(prefix)?;
+    }
     let environment = args.job.environment(&style)?;
     if let Some(disabled) = environment.disabled() {
         style.warn(&format!("{disabled} has no effect on `holdfast drain`"));
@@ -141,6 +148,12 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
         Failure::new(exit::UNAVAILABLE, "the prefix directory cannot be used").at(prefix.display()).because(error)
     })?;
     let requested = args.checkpoint;
+    if !args.dry_run {
+        prefix_access::refuse_root(
+            &prefix,
+            "give --as-owner and --prefix, or withdraw the permission with `chmod go-w`",
+        )?;
+    }
     if args.dry_run {
         super::runtime::with_screen(style, async |screen| {
             standalone::preview(&prefix, source, requested, &screen).await.map(Previewed).map_err(failed)

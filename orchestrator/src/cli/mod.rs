@@ -25,6 +25,7 @@ mod node;
 mod nodes;
 mod output;
 mod pairs;
+mod prefix_access;
 mod progress;
 mod rank;
 mod reach;

@@ -7,8 +7,8 @@ use holdfast_core::owned::Access;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::job;
 use super::output::{Output, Report, Style, document, printable, report};
+use super::{job, prefix_access};
 use crate::events::{DrainResult, EventLog, LogEvent, OutputNotShown, RunReport};
 use crate::exit;
 use crate::job::{Plan, RunError, RunOptions};
@@ -66,6 +66,7 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     let environment = job::environment(&style)?;
     let spec = args.spec(&environment)?;
     spec.warnings.iter().for_each(|warning| style.warn(warning));
+    prefix_access::warn(&spec.prefix, &style);
     if let Some(disabled) = environment.disabled() {
         style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));
     }
@@ -86,6 +87,7 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
 
 /// Runs a job and prints its report. With `again`, also if it is finished.
 pub(super) fn run_spec(spec: JobSpec, again: bool, style: Style) -> Result<RunReport, Failure> {
+    prefix_access::refuse_root(&spec.prefix, "run the job as its user, or withdraw the permission with `chmod go-w`")?;
     let access = spec.group_access.access();
     let (report, not_shown) = super::runtime::with_screen(style, async |screen| {
         crate::job::run(&RunOptions { spec, again, screen }).await.map_err(failed)

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::failure::Failure;
 use super::super::output::{Output as _, Style};
-use super::super::{job, run};
+use super::super::{job, prefix_access, run};
 use super::directories;
 use super::result::{CompatError, ExitResult, YES, refused};
 use super::scripts::{ScriptOutput, date, is_disabled, prerun};
@@ -189,6 +189,7 @@ pub(super) fn srun(words: &[String]) -> ExitResult {
     let environment = job::environment(&Style::Human { verbose: false })?;
     let spec = JobSpec::parse(&spec, "scr_srun", &environment)?;
     spec.warnings.iter().for_each(|warning| Style::Quiet.warn(warning));
+    prefix_access::warn(&spec.prefix, &Style::Quiet);
     output.line(&format!("prerun: {}", date()))?;
     prerun(&[])?;
     output.line(&format!("RUN 1: {}", date()))?;

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::output::{Output, Report, document, printable, report};
+use super::prefix_access;
 use crate::exit;
 use crate::job::state::StateError;
 use crate::job::step_names;
@@ -135,13 +136,34 @@ impl PrefixArg {
     }
 }
 
+/// The prefix directory of a command that changes datasets.
+#[derive(Debug, clap::Args)]
+struct ChangedPrefix {
+    #[command(flatten)]
+    prefix: PrefixArg,
+    /// As root: act as the owner of the prefix directory
+    #[arg(long)]
+    as_owner: bool,
+}
+
+impl ChangedPrefix {
+    fn open(&self, dry_run: bool) -> Result<Arc<dyn DatasetStore>, Failure> {
+        if self.as_owner {
+            prefix_access::become_owner(&self.prefix.prefix)?;
+        } else if !dry_run {
+            prefix_access::refuse_root(&self.prefix.prefix, prefix_access::AS_OWNER)?;
+        }
+        self.prefix.open()
+    }
+}
+
 #[derive(Debug, clap::Args)]
 struct AddArgs {
     /// The checkpoint directory's name below the prefix
     #[arg(value_name = "DIRECTORY")]
     directory: String,
     #[command(flatten)]
-    prefix: PrefixArg,
+    prefix: ChangedPrefix,
     /// Make it the current one if it is complete
     #[arg(long)]
     current: bool,
@@ -159,7 +181,7 @@ struct CurrentArgs {
     #[arg(value_name = "DIRECTORY", conflicts_with = "unset")]
     directory: Option<String>,
     #[command(flatten)]
-    prefix: PrefixArg,
+    prefix: ChangedPrefix,
     /// Remove the link
     #[arg(long)]
     unset: bool,
@@ -314,7 +336,7 @@ impl Report for Listed {
 }
 
 fn add_directory(args: &AddArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let store = args.prefix.open()?;
+    let store = args.prefix.open(args.dry_run)?;
     let name = DirectoryName::given(&args.directory)?;
     let options = AddOptions {
         dry_run: args.dry_run,
@@ -387,8 +409,9 @@ fn write_added(report: &AddReport, dry_run: bool, to: &mut dyn Write) -> io::Res
 }
 
 fn current(args: &CurrentArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let store = &*args.prefix.open()?;
     let dry_run = args.dry_run;
+    let shows = args.directory.is_none() && !args.unset;
+    let store = &*args.prefix.open(dry_run || shows)?;
     let (mut current, mut removed) = (None, None);
     if let Some(name) = &args.directory {
         current = Some(set_current(store, name, dry_run, output)?);

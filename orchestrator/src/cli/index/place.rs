@@ -4,7 +4,7 @@ use holdfast_core::prefix::outputs;
 use holdfast_core::store::{DirectoryName, Occupied};
 use serde_json::json;
 
-use super::PrefixArg;
+use super::ChangedPrefix;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, printable, report};
 use crate::exit;
@@ -15,7 +15,7 @@ pub struct PlaceArgs {
     #[arg(value_name = "DIRECTORY")]
     directory: String,
     #[command(flatten)]
-    prefix: PrefixArg,
+    prefix: ChangedPrefix,
     /// Replace files of yours that are at the paths
     #[arg(long)]
     replace: bool,
@@ -25,7 +25,7 @@ pub struct PlaceArgs {
 }
 
 pub(super) fn place(args: &PlaceArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let store = &*args.prefix.open()?;
+    let store = &*args.prefix.open(args.dry_run)?;
     let directory = DirectoryName::given(&args.directory)?;
     let occupied = if args.replace { Occupied::Replace } else { Occupied::Keep };
     let (placed, unplaced) = match args.dry_run {

@@ -10,7 +10,7 @@ use holdfast_core::store::{DatasetAccess, DatasetStore, DirectoryName, PrefixErr
 use holdfast_model::{CheckpointId, OutputPath};
 use serde_json::{Value, json};
 
-use super::PrefixArg;
+use super::ChangedPrefix;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, Report, document, printable, report};
 use crate::drain::resume;
@@ -27,7 +27,7 @@ pub struct DropArgs {
     #[arg(value_name = "DIRECTORY")]
     directory: String,
     #[command(flatten)]
-    prefix: PrefixArg,
+    prefix: ChangedPrefix,
     /// Show what would be done; change nothing
     #[arg(long)]
     dry_run: bool,
@@ -39,7 +39,7 @@ pub struct DeleteArgs {
     #[arg(value_name = "DIRECTORY", required = true)]
     directories: Vec<String>,
     #[command(flatten)]
-    prefix: PrefixArg,
+    prefix: ChangedPrefix,
     #[command(flatten)]
     consent: Consent,
 }
@@ -56,7 +56,7 @@ pub struct PruneArgs {
     #[arg(long)]
     failed: bool,
     #[command(flatten)]
-    prefix: PrefixArg,
+    prefix: ChangedPrefix,
     #[command(flatten)]
     consent: Consent,
 }
@@ -92,7 +92,7 @@ impl Consent {
 }
 
 pub(super) fn drop_entry(args: &DropArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let store = &*args.prefix.open()?;
+    let store = &*args.prefix.open(args.dry_run)?;
     let directory = DirectoryName::given(&args.directory)?;
     let unset_current = store.current().ok().flatten().as_ref() == Some(&directory);
     let dropped = if args.dry_run {
@@ -113,7 +113,7 @@ pub(super) fn drop_entry(args: &DropArgs, output: &dyn Output) -> Result<u8, Fai
 }
 
 pub(super) fn delete(args: &DeleteArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let store = &*args.prefix.open()?;
+    let store = &*args.prefix.open(args.consent.dry_run)?;
     let index = index::read(store)?.unwrap_or_default();
     let (writers, current) = (Writers::of(store), store.current()?);
     let mut datasets: Vec<DeletedDataset> = Vec::new();
@@ -151,7 +151,7 @@ pub(super) fn prune(args: &PruneArgs, output: &dyn Output) -> Result<u8, Failure
         return Err(Failure::new(exit::USAGE, "no rule is given")
             .remedy("give at least one of --keep N, --incomplete and --failed"));
     }
-    let store = &*args.prefix.open()?;
+    let store = &*args.prefix.open(args.consent.dry_run)?;
     let (writers, current) = (Writers::of(store), store.current()?);
     let candidate = |entry: IndexEntry| {
         let declared = dataset::read(store, &entry.directory);
