@@ -125,20 +125,7 @@ pub enum Activity {
 
 impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Activity::Fresh => "fresh",
-            Activity::Gathering => "gathering agents",
-            Activity::AskingHalt => "asking for halt conditions",
-            Activity::RunningBefore => "running before commands",
-            Activity::Settling => "settling",
-            Activity::Preparing => "preparing",
-            Activity::Running => "running",
-            Activity::Ending => "ending the generation",
-            Activity::CheckingProgress => "checking progress",
-            Activity::Stopping => "stopping",
-            Activity::Draining => "draining",
-            Activity::Finished => "finished",
-        })
+        self.serialize(f)
     }
 }
 
