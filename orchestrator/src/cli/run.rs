@@ -66,13 +66,13 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     let environment = job::environment(&style)?;
     let spec = args.spec(&environment)?;
     spec.warnings.iter().for_each(|warning| style.warn(warning));
-    if let Some(disabled) = environment.disabled() {
+    if let Some(disabled) = &environment.disabled {
         style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));
     }
     if args.dry_run {
         return dry_run(&spec, args.again, style);
     }
-    if environment.disabled().is_some() {
+    if environment.disabled.is_some() {
         return super::runtime::block_on(crate::job::run_plain(&spec))?.map_err(failed);
     }
     let report = run_spec(spec, args.again, style)?;

@@ -61,7 +61,7 @@ pub async fn run(options: &RunOptions, replicated: &Replicated) -> Result<RunRep
     if !options.again
         && let Some(earlier) = opening::is_finished(spec, &prefix)?
     {
-        opening::say_finished(&options.screen);
+        options.screen.line("the job was finished in an earlier run and is not run again; `--again` repeats it");
         let outcome = "the job was finished in an earlier run; `holdfast run --again` repeats it".to_owned();
         let job_id = earlier.agents.job_id;
         return Ok(report(spec, &prefix, (job_id, outcome, exit::FINISHED), Vec::new(), began));
@@ -102,7 +102,7 @@ impl Job<'_> {
         let Opened { allocation, placement, state, claim, took_over } = opened;
         let clock = Clock::since(unix_now());
         let agents = shell.supervisor(&allocation, &state, clock)?;
-        let known = opening::known_agents(&state);
+        let known = state.running.keys().cloned().collect();
         let pairs = state.pairs.clone().unwrap_or_default();
         let config = AgentsConfig {
             nodes: placement.nodes(),
