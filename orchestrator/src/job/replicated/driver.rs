@@ -570,21 +570,26 @@ impl Driver {
         self.placement.plan(node, self.epoch, &self.settings, &agents, finished)
     }
 
-    fn send_plan(&self, node: &NodeName) {
-        let (plan, sender) = (Arc::new(self.plan(node)), self.sender.clone());
-        let request = move |client: AgentClient, _: NodeName, address| {
-            let plan = Arc::clone(&plan);
-            async move { client.pairs_plan(address, &plan).await }
-        };
-        let done = move |node, answer: Result<_, RequestError>| {
+    /// Passes the answer to a request on, whose success is this event.
+    fn answered_by<T>(&self, done: fn(NodeName) -> Event) -> impl Fn(NodeName, Result<T, RequestError>) + use<T> {
+        let sender = self.sender.clone();
+        move |node, answer| {
             let event = match answer {
-                Ok(_) => Event::Planned { node },
+                Ok(_) => done(node),
                 Err(error) if error.is_superseded() => Event::Replaced,
                 Err(error) => plan_refused(node, &error),
             };
             let _ = sender.send(event);
+        }
+    }
+
+    fn send_plan(&self, node: &NodeName) {
+        let plan = Arc::new(self.plan(node));
+        let request = move |client: AgentClient, _: NodeName, address| {
+            let plan = Arc::clone(&plan);
+            async move { client.pairs_plan(address, &plan).await }
         };
-        self.agents.request([node], request, done);
+        self.agents.request([node], request, self.answered_by(|node| Event::Planned { node }));
     }
 
     fn follow(&mut self, node: NodeName, orders: Orders) {
@@ -622,19 +627,11 @@ impl Driver {
 
     fn stop(&mut self, node: NodeName, at_once: bool) {
         self.followers.remove(&node);
-        let (epoch, sender, grace) = (self.epoch, self.sender.clone(), self.stop_grace);
+        let (epoch, grace) = (self.epoch, self.stop_grace);
         let request = move |client: AgentClient, _: NodeName, address| async move {
             client.pairs_stop(address, &PairsStop { epoch, at_once }, grace).await
         };
-        let done = move |node, answer: Result<_, RequestError>| {
-            let event = match answer {
-                Ok(_) => Event::Stopped { node },
-                Err(error) if error.is_superseded() => Event::Replaced,
-                Err(error) => plan_refused(node, &error),
-            };
-            let _ = sender.send(event);
-        };
-        self.agents.request([&node], request, done);
+        self.agents.request([&node], request, self.answered_by(|node| Event::Stopped { node }));
     }
 
     /// Updates the live view.
