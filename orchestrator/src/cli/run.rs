@@ -99,7 +99,7 @@ pub(super) fn run_spec(spec: JobSpec, again: bool, style: Style) -> Result<RunRe
 /// Records what standard output did not accept where it can be read.
 fn record_not_shown(report: &RunReport, access: Access, not_shown: OutputNotShown) {
     let OutputNotShown { bytes, directories, .. } = not_shown;
-    let opened = report.events.parent().map(|directory| EventLog::open(directory, &report.job, access));
+    let opened = report.files.events.parent().map(|directory| EventLog::open(directory, &report.job, access));
     if let Some(Ok(mut event_log)) = opened {
         event_log.write(&LogEvent::OutputNotShown { bytes, directories });
     }

@@ -29,7 +29,7 @@ use super::opening::{self, Opened};
 use super::requests::{PairRequest, PairRequests};
 use crate::allocation::Allocation;
 use crate::events::report::PairReport;
-use crate::events::{LogEvent, RunReport};
+use crate::events::{LogEvent, PrefixReport, RunReport};
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetEvent, RequestError};
@@ -219,9 +219,7 @@ fn report(
         outcome,
         exit_code,
         pairs: Some(pairs),
-        output: Some(opening::output(prefix)),
-        events: StateDirectory::below(prefix).join(crate::events::log::FILE),
-        prefix: prefix.to_owned(),
+        files: PrefixReport { output: Some(opening::output(prefix)), ..PrefixReport::new(prefix.to_owned()) },
         took: began.elapsed(),
         ..RunReport::default()
     }
