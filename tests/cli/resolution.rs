@@ -156,7 +156,7 @@ fn defaults_are_those_of_scr() {
     for name in ["SCR_RUNS", "SCR_PREFIX", "SCR_NODELIST"] {
         assert_eq!(parameters.get(name), None, "{name}");
     }
-    let descriptors = parameters.descriptors();
+    let descriptors = parameters.descriptors;
     assert_eq!(
         descriptors.cache.iter().map(|cache| (cache.base.as_str(), cache.size)).collect::<Vec<_>>(),
         [("/tmp", 2)]
@@ -172,9 +172,9 @@ fn defaults_are_those_of_scr() {
         ),
         (Scheme::new("XOR"), 1, 1, 8, true)
     );
-    assert!(parameters.warnings().is_empty());
+    assert!(parameters.warnings.is_empty());
     // Every parameter is explained once.
-    let mut names: Vec<&str> = parameters.settings().iter().map(|setting| setting.name).collect();
+    let mut names: Vec<&str> = parameters.settings.iter().map(|setting| setting.name).collect();
     let all = names.len();
     names.sort_unstable();
     names.dedup();
@@ -188,9 +188,9 @@ fn only_the_system_file_sets_the_control_base() {
         .with_system_file(system("SCR_CNTL_BASE=/ram"));
     let parameters = resolved(&sources);
     assert_eq!(setting(&parameters, "SCR_CNTL_BASE").value, "/ram");
-    let kinds: Vec<_> = parameters.warnings().iter().map(|warning| warning.kind.clone()).collect();
+    let kinds: Vec<_> = parameters.warnings.iter().map(|warning| warning.kind.clone()).collect();
     assert_eq!(kinds, [ParamWarningKind::SystemFileOnly, ParamWarningKind::SystemFileOnly]);
-    let text = parameters.warnings()[1].to_string();
+    let text = parameters.warnings[1].to_string();
     assert_eq!(text, "SCR_CNTL_BASE (user file user.conf:1) is ignored: only the system file may set it");
 }
 
@@ -205,8 +205,8 @@ fn a_line_of_the_system_file_with_fixed_cannot_be_overridden() {
     assert_eq!((bandwidth.value.as_str(), &bandwidth.origin), ("1MB", &Origin::Fixed(line("scr.conf", 1))));
     assert_eq!(setting(&parameters, "SCR_CACHE_BASE").value, "/ssd");
     assert_eq!(setting(&parameters, "SCR_FLUSH").value, "5");
-    assert_eq!(parameters.descriptors().cache[0].base, "/ssd");
-    let warnings: Vec<String> = parameters.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(parameters.descriptors.cache[0].base, "/ssd");
+    let warnings: Vec<String> = parameters.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
         [
@@ -219,7 +219,7 @@ fn a_line_of_the_system_file_with_fixed_cannot_be_overridden() {
     assert!(error.starts_with("scr.conf:1: FIXED is \"yes\", expected is 0 or 1"), "{error}");
     // In a user's file it has no meaning.
     let user = resolved(&environment("").with_user_file(user("SCR_FLUSH=1 FIXED=1")));
-    assert_eq!((user.text("SCR_FLUSH"), &user.warnings()[0].kind), (Some("1"), &ParamWarningKind::Unknown));
+    assert_eq!((user.text("SCR_FLUSH"), &user.warnings[0].kind), (Some("1"), &ParamWarningKind::Unknown));
 }
 
 #[test]
@@ -232,12 +232,12 @@ fn values_that_are_not_supported_are_refused_with_their_place() {
 
 /// The directory of the job below a base, by these parameters.
 fn below(parameters: &Parameters, base: &str) -> String {
-    let (user, job) = (parameters.user().unwrap(), parameters.text("SCR_JOB_ID").unwrap());
+    let (user, job) = (parameters.user.as_deref().unwrap(), parameters.text("SCR_JOB_ID").unwrap());
     format!("{base}/{user}/scr.{job}")
 }
 
 fn caches(parameters: &Parameters) -> Vec<String> {
-    parameters.descriptors().cache.iter().map(|cache| below(parameters, &cache.base)).collect()
+    parameters.descriptors.cache.iter().map(|cache| below(parameters, &cache.base)).collect()
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn own_variables_precede_those_of_the_system() {
     assert_eq!(parameters.text("SCR_NODELIST"), Some("b[08-09]"));
     assert_eq!(parameters.text("SCR_EXCLUDE_NODES"), None, "an empty variable is not set");
     // They are environment variables; a file cannot set them.
-    assert_eq!(resolved(&environment("").with_user_file(user("USER=x"))).user(), None);
+    assert_eq!(resolved(&environment("").with_user_file(user("USER=x"))).user, None);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn runs_come_from_the_environment_only() {
     assert_eq!(attempts(""), 5);
     let parameters = resolved(&environment("").with_user_file(user("SCR_RUNS=5")));
     assert_eq!(parameters.get("SCR_RUNS"), None);
-    assert_eq!(parameters.warnings()[0].kind, ParamWarningKind::EnvironmentOnly);
+    assert_eq!(parameters.warnings[0].kind, ParamWarningKind::EnvironmentOnly);
 }
 
 // Mistakes.
@@ -345,7 +345,7 @@ fn lines_without_effect_are_warnings() {
     let parameters = resolved(&environment("").with_user_file(user(text)));
     assert_eq!(setting(&parameters, "SCR_FLUSH").value, "2", "the last line counts");
     let found: Vec<(&str, ParamWarningKind)> =
-        parameters.warnings().iter().map(|ParamWarning { name, kind, .. }| (name.as_str(), kind.clone())).collect();
+        parameters.warnings.iter().map(|ParamWarning { name, kind, .. }| (name.as_str(), kind.clone())).collect();
     assert_eq!(
         found,
         [
@@ -364,8 +364,8 @@ fn lines_without_effect_are_warnings() {
 fn the_descriptors_of_the_fixture_are_those_of_its_configuration() {
     let path = fixtures("scr").join("t-config-files/descriptors.conf");
     let parameters = resolved(&environment("").with_user_file(read(&path, FileOwner::User).unwrap()));
-    assert_eq!(parameters.descriptors().copy_type.scheme, None);
-    let descriptors = parameters.descriptors();
+    assert_eq!(parameters.descriptors.copy_type.scheme, None);
+    let descriptors = parameters.descriptors;
     let caches: Vec<(&str, u32)> = descriptors.cache.iter().map(|cache| (cache.base.as_str(), cache.size)).collect();
     assert_eq!(caches, [("/ssd", 3), ("/tmp", 1)]);
     let asked: Vec<_> = descriptors
@@ -384,7 +384,7 @@ fn the_descriptors_of_the_fixture_are_those_of_its_configuration() {
         .collect();
     assert_eq!(asked, [(0, 1, "/tmp", Scheme::new("XOR"), 1, 8), (1, 2, "/ssd", Scheme::new("PARTNER"), 1, 8)]);
     assert_eq!((descriptors.cache_size("/ssd"), descriptors.cache_size("/other")), (3, 0));
-    assert!(parameters.warnings().is_empty());
+    assert!(parameters.warnings.is_empty());
 }
 
 #[test]
@@ -392,7 +392,7 @@ fn a_descriptor_whose_base_keeps_no_checkpoint_is_a_warning() {
     let kinds = |copy_type: &str| {
         let text = format!("{copy_type}CACHEDESC=0 BASE=/ssd SIZE=1\nCKPTDESC=0 BASE=/tmp");
         let parameters = resolved(&environment("").with_user_file(user(&text)));
-        parameters.warnings().iter().map(|warning| warning.kind.clone()).collect::<Vec<_>>()
+        parameters.warnings.iter().map(|warning| warning.kind.clone()).collect::<Vec<_>>()
     };
     assert_eq!(kinds("SCR_COPY_TYPE=FILE\n"), [ParamWarningKind::NoCache]);
     assert_eq!(kinds(""), []);
@@ -405,10 +405,10 @@ fn a_table_is_taken_from_one_source_only() {
             system("CACHEDESC=0 BASE=/a SIZE=2\nCACHEDESC=1 BASE=/b SIZE=2\nCNTLDIR=/ram BYTES=100mb\nCNTLDIR=/tmp"),
         );
     let parameters = resolved(&sources);
-    assert_eq!(parameters.descriptors().cache.len(), 1);
-    assert_eq!(parameters.descriptors().checkpoint[0].descriptor.scheme, Scheme::new("PARTNER"));
+    assert_eq!(parameters.descriptors.cache.len(), 1);
+    assert_eq!(parameters.descriptors.checkpoint[0].descriptor.scheme, Scheme::new("PARTNER"));
     let checks: Vec<_> =
-        parameters.control_checks().iter().map(|check| (check.directory.as_str(), check.bytes)).collect();
+        parameters.control_checks.iter().map(|check| (check.directory.as_str(), check.bytes)).collect();
     assert_eq!(checks, [("/ram", Some(100 << 20)), ("/tmp", None)]);
 }
 
@@ -418,7 +418,7 @@ fn descriptors_inherit_missing_values() {
             SET_SIZE=2\nCKPTDESC=0";
     let parameters = resolved(&environment("").with_user_file(user(text)));
     let asked: Vec<_> = parameters
-        .descriptors()
+        .descriptors
         .checkpoint
         .iter()
         .map(|asked| {

@@ -77,12 +77,12 @@ static LATTICE: ManagerEntry = ManagerEntry {
         })
     },
     reopen: |record, _, logs| {
-        let opened = Lattice::new(record.identity().clone(), &logs);
+        let opened = Lattice::new(record.identity.clone(), &logs);
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
-    is_available: |record| std::env::var(JOB_VARIABLE).is_ok_and(|job| job == record.identity().job_id),
+    is_available: |record| std::env::var(JOB_VARIABLE).is_ok_and(|job| job == record.identity.job_id),
     continues: |_, _| true,
-    place: |record| format!("the cells of lattice {}", record.identity().job_id),
+    place: |record| format!("the cells of lattice {}", record.identity.job_id),
 };
 
 /// Its key.

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use holdfast::drain::{
-    AgentAt, Answer, DrainAction, DrainConfig, DrainEnd, DrainEvent, DrainMachine, Findings, LOST_AGENT_WAIT,
-    RequestId, rounds,
+    AgentAt, Answer, DrainAction, DrainConfig, DrainEnd, DrainEvent, DrainMachine, DrainRequest, Findings,
+    LOST_AGENT_WAIT, RequestId, rounds,
 };
 use holdfast::events::DrainResult;
 use holdfast::fleet::roster::RosterChange;
@@ -157,7 +157,7 @@ impl World {
 
     /// A request of the drain is performed, whether or not its orchestrator is still alive.
     pub fn perform_drain_action(&mut self, number: u32, action: DrainAction) {
-        let Some(request) = action.request() else { return };
+        let DrainAction::Request(request, _) = action else { return };
         let hangs = match self.prefix_state {
             PrefixState::Hangs(until) if until > self.now => Some(until),
             _ => None,
@@ -203,7 +203,11 @@ impl World {
 
     fn carry_out_request(&mut self, number: u32, action: DrainAction) -> Option<Result<Answer, String>> {
         let world = self.scenario.world();
-        let needs_prefix = !matches!(action, DrainAction::TakeInventory { .. } | DrainAction::NoteFlushed { .. });
+        let needs_prefix = !matches!(
+            action,
+            DrainAction::Request(_, DrainRequest::TakeInventory { .. })
+                | DrainAction::Request(_, DrainRequest::NoteFlushed { .. })
+        );
         if needs_prefix && self.prefix_state == PrefixState::Fails {
             return Some(Err("the prefix directory fails".to_owned()));
         }
@@ -213,18 +217,18 @@ impl World {
             None => None,
         };
         let answer = match action {
-            DrainAction::TakeInventory { end_run, .. } => {
+            DrainAction::Request(_, DrainRequest::TakeInventory { end_run, .. }) => {
                 if end_run {
                     self.end_run(at?);
                 }
                 let inventory = self.nodes[at? as usize].disk.inventory(at?, world);
                 Answer::Inventory(Box::new(inventory))
             }
-            DrainAction::ExamineFlushed { checkpoint, .. } => {
+            DrainAction::Request(_, DrainRequest::ExamineFlushed { checkpoint, .. }) => {
                 let usable = self.prefix.has_usable(checkpoint);
                 Answer::FlushedExamined { damage: (!usable).then(|| "it is not there".to_owned()) }
             }
-            DrainAction::OpenDirectory { checkpoint, container, .. } => {
+            DrainAction::Request(_, DrainRequest::OpenDirectory { checkpoint, container, .. }) => {
                 let known = self.prefix.interrupted(checkpoint);
                 let resumed = known.is_some();
                 let directory = known.unwrap_or_else(|| self.prefix.make_directory(checkpoint));
@@ -240,7 +244,7 @@ impl World {
                 let container = container.as_deref().map(|request| Ok(places(request)));
                 Answer::DirectoryOpened { directory, resumed, container }
             }
-            DrainAction::CommitContainer { directory, packed, .. } => {
+            DrainAction::Request(_, DrainRequest::CommitContainer { directory, packed, .. }) => {
                 let Some(staged) = self.staged(number).and_then(Option::take) else {
                     return Some(Err("the container is not under way".to_owned()));
                 };
@@ -259,19 +263,21 @@ impl World {
                 Answer::ContainerCommitted
             }
             // Packed and plain files are not distinguished.
-            DrainAction::Repack { .. } => Answer::ContainerCommitted,
-            DrainAction::Copy { checkpoint, directory, order, container, .. } => {
+            DrainAction::Request(_, DrainRequest::Repack { .. }) => Answer::ContainerCommitted,
+            DrainAction::Request(_, DrainRequest::Copy { checkpoint, directory, order, container, .. }) => {
                 match self.drain_copies(number, at?, checkpoint, &directory, &order, container.as_deref())? {
                     Ok(reply) => Answer::Copied(reply),
                     Err(reason) => return Some(Err(reason)),
                 }
             }
-            DrainAction::Scan { directory, .. } => match self.prefix.directories.get(&directory) {
-                Some(known) => Answer::Scanned(Box::new(known.scan(&directory, world))),
-                None => return Some(Err("no such directory".to_owned())),
-            },
-            DrainAction::Verify { .. } => Answer::Verified { damaged: BTreeMap::new() },
-            DrainAction::Rebuild { directory, set, .. } => {
+            DrainAction::Request(_, DrainRequest::Scan { directory, .. }) => {
+                match self.prefix.directories.get(&directory) {
+                    Some(known) => Answer::Scanned(Box::new(known.scan(&directory, world))),
+                    None => return Some(Err("no such directory".to_owned())),
+                }
+            }
+            DrainAction::Request(_, DrainRequest::Verify { .. }) => Answer::Verified { damaged: BTreeMap::new() },
+            DrainAction::Request(_, DrainRequest::Rebuild { directory, set, .. }) => {
                 if let Some(at) = at
                     && self.dies_midway(at)
                 {
@@ -284,7 +290,7 @@ impl World {
                     None => return Some(Err("it cannot be rebuilt".to_owned())),
                 }
             }
-            DrainAction::Publish { findings, .. } => {
+            DrainAction::Request(_, DrainRequest::Publish { findings, .. }) => {
                 let Findings { directory, scan, inspection, make_current } = *findings;
                 let mut summary = summary_of(&scan, &inspection);
                 if self.defect == Some(Defect::AllPublishedAsComplete) {
@@ -294,16 +300,18 @@ impl World {
                 self.check_published(&directory, complete, world);
                 Answer::Published { refused: None, unplaced: None }
             }
-            DrainAction::CloseDirectory { .. } => {
+            DrainAction::Request(_, DrainRequest::CloseDirectory) => {
                 self.prefix.drain = None;
                 Answer::DirectoryClosed
             }
-            DrainAction::FindOlder { .. } => {
+            DrainAction::Request(_, DrainRequest::FindOlder) => {
                 let checkpoint = self.prefix.candidates().into_iter().find_map(|candidate| candidate.id);
                 Answer::OlderFound { checkpoint }
             }
-            DrainAction::AbandonFlushes { .. } => Answer::FlushesAbandoned { directories: self.prefix.abandon_all() },
-            DrainAction::NoteFlushed { checkpoint, .. } => {
+            DrainAction::Request(_, DrainRequest::AbandonFlushes) => {
+                Answer::FlushesAbandoned { directories: self.prefix.abandon_all() }
+            }
+            DrainAction::Request(_, DrainRequest::NoteFlushed { checkpoint, .. }) => {
                 let locations = self.nodes[at? as usize].disk.flush.entry(checkpoint).or_default();
                 (locations.pfs, locations.flushing) = (true, false);
                 Answer::FlushNoted
@@ -397,10 +405,11 @@ impl World {
 /// The agent that a request goes to.
 fn agent_of(action: &DrainAction) -> Option<&AgentAt> {
     match action {
-        DrainAction::TakeInventory { agent, .. }
-        | DrainAction::Copy { agent, .. }
-        | DrainAction::NoteFlushed { agent, .. } => Some(agent),
-        DrainAction::Verify { agent, .. } | DrainAction::Rebuild { agent, .. } => agent.as_ref(),
+        DrainAction::Request(_, DrainRequest::TakeInventory { agent, .. })
+        | DrainAction::Request(_, DrainRequest::Copy { agent, .. })
+        | DrainAction::Request(_, DrainRequest::NoteFlushed { agent, .. }) => Some(agent),
+        DrainAction::Request(_, DrainRequest::Verify { agent, .. })
+        | DrainAction::Request(_, DrainRequest::Rebuild { agent, .. }) => agent.as_ref(),
         _ => None,
     }
 }

@@ -45,10 +45,7 @@ impl Side {
 
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Side::Main => "main",
-            Side::Replica => "replica",
-        })
+        self.serialize(f)
     }
 }
 
@@ -287,39 +284,29 @@ pub enum PairCommand {
 }
 
 /// Why a copy failed, or was ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "cause", rename_all = "snake_case")]
 pub enum FailureCause {
-    /// Its process ended.
+    /// Its process ended; with success only if the pair had not finished.
+    #[error("{end}{}", if *end == RankEnd::SUCCESS { " without tag_job_end" } else { "" })]
     Exit { end: RankEnd },
     /// No heartbeat for so many periods.
+    #[error("{misses} heartbeats missed")]
     Hang { misses: u32 },
-    /// It did not register in time.
+    #[error("not registered in time")]
     NotRegistered,
     /// Its process could not be started.
+    #[error("not started: {reason}")]
     NotStarted { reason: String },
     /// A user requested it.
+    #[error("requested")]
     Command,
     /// The lease ran out, or was given to the other node.
+    #[error("lease ended")]
     Lease,
     /// Its node, or the agent there, does not answer.
+    #[error("node lost")]
     NodeLost,
-}
-
-impl fmt::Display for FailureCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // Otherwise the pair had finished.
-            FailureCause::Exit { end: RankEnd::SUCCESS } => f.write_str("exit code 0 without tag_job_end"),
-            FailureCause::Exit { end } => end.fmt(f),
-            FailureCause::Hang { misses } => write!(f, "{misses} heartbeats missed"),
-            FailureCause::NotRegistered => f.write_str("not registered in time"),
-            FailureCause::NotStarted { reason } => write!(f, "not started: {reason}"),
-            FailureCause::Command => f.write_str("requested"),
-            FailureCause::Lease => f.write_str("lease ended"),
-            FailureCause::NodeLost => f.write_str("node lost"),
-        }
-    }
 }
 
 /// A change in the life of a pair, for events and `holdfast pairs`.

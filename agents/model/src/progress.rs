@@ -24,22 +24,9 @@ pub enum Task {
     Copy,
 }
 
-impl Task {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Task::Encode => "encode",
-            Task::Rebuild => "rebuild",
-            Task::Transfer => "transfer",
-            Task::Fetch => "fetch",
-            Task::Flush => "flush",
-            Task::Copy => "copy",
-        }
-    }
-}
-
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        self.serialize(f)
     }
 }
 

@@ -84,21 +84,9 @@ fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
 
-impl From<JubatusError> for SaveError {
-    fn from(error: JubatusError) -> SaveError {
-        SaveError::Other(Box::new(error))
-    }
-}
-
-impl From<ServerError> for SaveError {
-    fn from(error: ServerError) -> SaveError {
-        JubatusError::from(error).into()
-    }
-}
-
-impl From<ModelFileError> for SaveError {
-    fn from(error: ModelFileError) -> SaveError {
-        JubatusError::from(error).into()
+impl<E: Into<JubatusError>> From<E> for SaveError {
+    fn from(error: E) -> SaveError {
+        SaveError::Other(Box::new(error.into()))
     }
 }
 

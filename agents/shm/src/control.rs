@@ -161,10 +161,6 @@ pub struct CopySlot {
 impl CopySlot {
     pub const EMPTY: CopySlot =
         CopySlot { incarnation: 0, state: SlotState::Empty, pid: 0, start_time: 0, awoken_at_ns: 0 };
-
-    fn without_process(incarnation: u64, state: SlotState) -> Self {
-        CopySlot { incarnation, state, ..CopySlot::EMPTY }
-    }
 }
 
 impl Slot {
@@ -223,7 +219,7 @@ impl Slot {
 
     /// The copy of the expected incarnation.
     pub fn read(&self, expected: u64) -> CopySlot {
-        let nobody = |state| CopySlot::without_process(expected, state);
+        let nobody = |state| CopySlot { incarnation: expected, state, ..CopySlot::EMPTY };
         if expected == 0 {
             return CopySlot::EMPTY;
         }

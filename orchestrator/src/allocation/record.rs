@@ -21,7 +21,7 @@ pub struct AllocationRecord {
     pub(super) manager: String,
     /// The part that all managers have.
     #[serde(flatten)]
-    identity: AllocationIdentity,
+    pub identity: AllocationIdentity,
     /// The part of this manager.
     details: Value,
 }
@@ -42,10 +42,6 @@ impl AllocationRecord {
         let manager = || self.manager.clone();
         serde_json::from_value(self.details.clone())
             .map_err(|source| AllocationError::Record { manager: manager(), source })
-    }
-
-    pub fn identity(&self) -> &AllocationIdentity {
-        &self.identity
     }
 
     pub fn nodes(&self) -> &[NodeName] {

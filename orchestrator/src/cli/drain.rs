@@ -96,7 +96,7 @@ impl DrainArgs {
             directory: directory.clone(),
             nodes,
             job_id: job_id.clone(),
-            user: self.roots.user.clone().or(environment.identity().user.clone()).unwrap_or_else(host::user_name),
+            user: self.roots.user.clone().or(environment.identity.user.clone()).unwrap_or_else(host::user_name),
             checkpoint,
             disk_timeout,
             requests_at_once,
@@ -129,7 +129,7 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
         prefix_access::become_owner(prefix)?;
     }
     let environment = args.job.environment(&style)?;
-    if let Some(disabled) = environment.disabled() {
+    if let Some(disabled) = &environment.disabled {
         style.warn(&format!("{disabled} has no effect on `holdfast drain`"));
     }
     let roots = args.roots(&environment)?;

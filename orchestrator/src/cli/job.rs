@@ -14,7 +14,7 @@ use crate::spec::{Environment, JobSpec};
 pub(super) fn environment(output: &dyn Output) -> Result<Environment, Failure> {
     let environment =
         Environment::of_process(registered()).map_err(|error| Failure::of(exit::CONFIGURATION, &error))?;
-    environment.warnings().iter().for_each(|warning| output.warn(warning));
+    environment.warnings.iter().for_each(|warning| output.warn(warning));
     Ok(environment)
 }
 

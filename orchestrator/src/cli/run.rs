@@ -66,14 +66,18 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     let environment = job::environment(&style)?;
     let spec = args.spec(&environment)?;
     spec.warnings.iter().for_each(|warning| style.warn(warning));
+<<<<<<< HEAD
     prefix_access::warn(&spec.prefix, &style);
     if let Some(disabled) = environment.disabled() {
+=======
+    if let Some(disabled) = &environment.disabled {
+>>>>>>> lines
         style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));
     }
     if args.dry_run {
         return dry_run(&spec, args.again, style);
     }
-    if environment.disabled().is_some() {
+    if environment.disabled.is_some() {
         return super::runtime::block_on(crate::job::run_plain(&spec))?.map_err(failed);
     }
     let report = run_spec(spec, args.again, style)?;
@@ -101,7 +105,7 @@ pub(super) fn run_spec(spec: JobSpec, again: bool, style: Style) -> Result<RunRe
 /// Records what standard output did not accept where it can be read.
 fn record_not_shown(report: &RunReport, access: Access, not_shown: OutputNotShown) {
     let OutputNotShown { bytes, directories, .. } = not_shown;
-    let opened = report.events.parent().map(|directory| EventLog::open(directory, &report.job, access));
+    let opened = report.files.events.parent().map(|directory| EventLog::open(directory, &report.job, access));
     if let Some(Ok(mut event_log)) = opened {
         event_log.write(&LogEvent::OutputNotShown { bytes, directories });
     }

@@ -23,15 +23,25 @@ pub struct AgentAt {
 }
 
 /// An action, to be begun at once and in order.
-///
-/// Every action with a `request` ends as [`Answered`](super::DrainEvent::Answered) or
-/// [`Failed`](super::DrainEvent::Failed) with that number, unless it is cancelled. No more of them are under way at a
-/// time than [`DrainConfig::requests_at_once`](super::DrainConfig::requests_at_once).
 #[derive(Clone, Debug)]
 pub enum DrainAction {
+    /// Begin a request. It ends as [`Answered`](super::DrainEvent::Answered) or [`Failed`](super::DrainEvent::Failed)
+    /// with this number, unless it is cancelled. No more of them are under way at a time than
+    /// [`DrainConfig::requests_at_once`](super::DrainConfig::requests_at_once).
+    Request(RequestId, DrainRequest),
+    /// Cancel a request: its answer is ignored.
+    Cancel { request: RequestId },
+    /// Log and show an event.
+    Emit(LogEvent),
+    /// The drain is over. The last action; exactly once.
+    Finish(Box<DrainEnd>),
+}
+
+/// What is requested of an agent, or of the orchestrator itself.
+#[derive(Clone, Debug)]
+pub enum DrainRequest {
     /// Request the inventory of a node. Ends as [`Answer::Inventory`](super::Answer::Inventory).
     TakeInventory {
-        request: RequestId,
         agent: AgentAt,
         /// First have the agent end its part in the run: no flush of the run writes to the prefix directory after that.
         end_run: bool,
@@ -39,12 +49,11 @@ pub enum DrainAction {
     /// Examine, without reading the content, whether a dataset that was flushed is still in the prefix directory. Ends
     /// as [`Answer::FlushedExamined`](super::Answer::FlushedExamined). If it fails and nothing else can be drained, the
     /// drain fails.
-    ExamineFlushed { request: RequestId, checkpoint: CheckpointId },
+    ExamineFlushed { checkpoint: CheckpointId },
     /// Find the directory that an earlier drain or a flush of the dataset left incomplete, or create one, and record
     /// durably that this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it
     /// fails, so does the drain.
     OpenDirectory {
-        request: RequestId,
         checkpoint: CheckpointId,
         /// The application's name for it.
         name: Option<String>,
@@ -53,7 +62,6 @@ pub enum DrainAction {
     },
     /// Copy files of the dataset from an agent to the directory. Ends as [`Answer::Copied`](super::Answer::Copied).
     Copy {
-        request: RequestId,
         agent: AgentAt,
         checkpoint: CheckpointId,
         /// The directory's name below the prefix.
@@ -65,7 +73,6 @@ pub enum DrainAction {
     /// Complete the container of [`OpenDirectory`](Self::OpenDirectory) with what the agents packed. Ends as
     /// [`Answer::ContainerCommitted`](super::Answer::ContainerCommitted); if it fails, so does the drain.
     CommitContainer {
-        request: RequestId,
         /// The directory's name below the prefix.
         directory: DirectoryName,
         packed: BTreeMap<Rank, PackedRank>,
@@ -73,7 +80,6 @@ pub enum DrainAction {
     /// Move plain files of ranks, with their meta files and file maps, into another container. Ends as
     /// [`Answer::ContainerCommitted`](super::Answer::ContainerCommitted); if it fails, they stay plain files.
     Repack {
-        request: RequestId,
         /// The directory's name below the prefix.
         directory: DirectoryName,
         container: Box<ContainerRequest>,
@@ -83,14 +89,12 @@ pub enum DrainAction {
     /// Read what is in the directory. Ends as [`Answer::Scanned`](super::Answer::Scanned); if it fails, so does the
     /// drain.
     Scan {
-        request: RequestId,
         /// The directory's name below the prefix.
         directory: DirectoryName,
     },
     /// Compare files with their checksums. Ends as [`Answer::Verified`](super::Answer::Verified). If an agent fails,
     /// the orchestrator repeats the work; if that fails, so does the drain.
     Verify {
-        request: RequestId,
         /// The agent; the orchestrator itself if `None`.
         agent: Option<AgentAt>,
         /// The directory's name below the prefix.
@@ -100,7 +104,6 @@ pub enum DrainAction {
     /// Compute the missing members of a redundancy set. Ends as [`Answer::Rebuilt`](super::Answer::Rebuilt). If an
     /// agent fails, the orchestrator repeats the work; if that fails, the dataset is incomplete.
     Rebuild {
-        request: RequestId,
         /// The agent; the orchestrator itself if `None`.
         agent: Option<AgentAt>,
         checkpoint: CheckpointId,
@@ -110,49 +113,20 @@ pub enum DrainAction {
     },
     /// Write the summary, the index entry and, for a complete checkpoint, the link to it. Ends as
     /// [`Answer::Published`](super::Answer::Published); if it fails, so does the drain.
-    Publish { request: RequestId, findings: Box<Findings> },
+    Publish { findings: Box<Findings> },
     /// Remove the record of [`OpenDirectory`](Self::OpenDirectory): the dataset is complete. Ends as
     /// [`Answer::DirectoryClosed`](super::Answer::DirectoryClosed); if it fails, so does the drain.
-    CloseDirectory { request: RequestId },
+    CloseDirectory,
     /// Record in an agent's flush file that the dataset is in the prefix directory. Ends as
     /// [`Answer::FlushNoted`](super::Answer::FlushNoted). If it fails, a later drain may copy the
     /// dataset again.
-    NoteFlushed { request: RequestId, agent: AgentAt, checkpoint: CheckpointId },
+    NoteFlushed { agent: AgentAt, checkpoint: CheckpointId },
     /// Remove the directories of flushes that did not end and that this drain has not completed. Ends as
     /// [`Answer::FlushesAbandoned`](super::Answer::FlushesAbandoned). If it fails, they stay.
-    AbandonFlushes { request: RequestId },
+    AbandonFlushes,
     /// Find the checkpoint that a restart takes from the prefix directory, because no dataset of the nodes could be
     /// completed. Ends as [`Answer::OlderFound`](super::Answer::OlderFound). If it fails, none is known.
-    FindOlder { request: RequestId },
-    /// Cancel a request: its answer is ignored.
-    Cancel { request: RequestId },
-    /// Log and show an event.
-    Emit(LogEvent),
-    /// The drain is over. The last action; exactly once.
-    Finish(Box<DrainEnd>),
-}
-
-impl DrainAction {
-    /// The request, for actions that are answered.
-    pub fn request(&self) -> Option<RequestId> {
-        match self {
-            DrainAction::TakeInventory { request, .. }
-            | DrainAction::ExamineFlushed { request, .. }
-            | DrainAction::OpenDirectory { request, .. }
-            | DrainAction::Copy { request, .. }
-            | DrainAction::CommitContainer { request, .. }
-            | DrainAction::Repack { request, .. }
-            | DrainAction::Scan { request, .. }
-            | DrainAction::Verify { request, .. }
-            | DrainAction::Rebuild { request, .. }
-            | DrainAction::Publish { request, .. }
-            | DrainAction::CloseDirectory { request }
-            | DrainAction::AbandonFlushes { request }
-            | DrainAction::FindOlder { request }
-            | DrainAction::NoteFlushed { request, .. } => Some(*request),
-            DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => None,
-        }
-    }
+    FindOlder,
 }
 
 /// The content of a directory after the copies, checks and rebuilds.

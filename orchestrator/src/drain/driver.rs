@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 
-use super::action::{AgentAt, DrainAction};
+use super::action::{AgentAt, DrainAction, DrainRequest};
 use super::config::{DrainConfig, LOST_AGENT_WAIT};
 use super::error::{DrainError, RequestFailure};
 use super::event::{Answer, DrainEvent, RequestId};
@@ -26,7 +26,7 @@ use super::prefix_steps;
 use super::prefix_steps::{FoundDamage, OpenedDirectory};
 use super::report::{DrainEnd, DrainReport, Survey};
 use crate::events::LogEvent;
-use crate::fleet::roster::{FollowedRoster, RosterChange};
+use crate::fleet::roster::{RosterChange, RosterState};
 use crate::fleet::{AgentClient, Roster};
 
 /// A copy may take this long; an agent that is lost is noticed long before.
@@ -125,7 +125,7 @@ struct DrainDriver {
 
 impl DrainDriver {
     fn new(order: &DrainOrder, lost_agent_wait: Duration, survey_only: bool) -> Self {
-        let FollowedRoster { agents, mut lost, mut down, changes } = order.roster.follow();
+        let (RosterState { agents, mut lost, mut down }, changes) = order.roster.follow();
         lost.extend(order.lost.iter().filter(|node| !down.contains(*node)).cloned());
         down.extend(order.down.iter().cloned());
         let machine = DrainMachine::new(DrainConfig {
@@ -205,10 +205,9 @@ impl DrainDriver {
                     task.abort();
                 }
             }
-            action => {
-                let request = action.request()?;
-                let purpose = carry_out(Arc::clone(&self.order), Arc::clone(&self.containers), action);
-                let task = self.tasks.spawn(async move { (request, purpose.await) });
+            DrainAction::Request(request, what) => {
+                let answer = carry_out(Arc::clone(&self.order), Arc::clone(&self.containers), what);
+                let task = self.tasks.spawn(async move { (request, answer.await) });
                 self.requests.insert(task.id(), request);
                 self.under_way.insert(request, task);
             }
@@ -217,22 +216,22 @@ impl DrainDriver {
     }
 }
 
-async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: DrainAction) -> RequestResult {
+async fn carry_out(order: Arc<DrainOrder>, containers: Containers, request: DrainRequest) -> RequestResult {
     let DrainOrder { client, prefix, job_id, generation, copies, .. } = &*order;
-    match action {
-        DrainAction::TakeInventory { agent, end_run, .. } => {
+    match request {
+        DrainRequest::TakeInventory { agent, end_run } => {
             if end_run {
                 client.end_run(agent.address, &EndRunRequest { generation: *generation }).await?;
             }
             let inventory = client.inventory(agent.address).await?;
             Ok(Answer::Inventory(Box::new(inventory)))
         }
-        DrainAction::ExamineFlushed { checkpoint, .. } => {
+        DrainRequest::ExamineFlushed { checkpoint } => {
             let (prefix, job_id) = (prefix.clone(), job_id.clone());
             let damage = blocking(move || prefix_steps::examine_flushed(prefix, &job_id, checkpoint)).await?;
             Ok(Answer::FlushedExamined { damage })
         }
-        DrainAction::OpenDirectory { checkpoint, name, container, .. } => {
+        DrainRequest::OpenDirectory { checkpoint, name, container } => {
             let (prefix, job_id) = (prefix.clone(), job_id.clone());
             let continues = order.continues;
             let open = move || {
@@ -250,13 +249,13 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
             });
             Ok(Answer::DirectoryOpened { directory, resumed, container })
         }
-        DrainAction::CommitContainer { directory, packed, .. } => {
+        DrainRequest::CommitContainer { directory, packed } => {
             let container = containers.lock().remove(&directory);
             let container = container.ok_or("the container is not under way")?;
             blocking(move || prefix_steps::commit(container, &packed)).await?;
             Ok(Answer::ContainerCommitted)
         }
-        DrainAction::Repack { directory, container, files, .. } => {
+        DrainRequest::Repack { directory, container, files } => {
             let prefix = prefix.clone();
             let damage = blocking(move || prefix_steps::repack(prefix, &directory, &container, &files)).await?;
             Ok(damage.map_or(Answer::ContainerCommitted, |FoundDamage { rank, reason }| Answer::RepackFoundDamage {
@@ -264,7 +263,7 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
                 reason,
             }))
         }
-        DrainAction::Copy { agent, checkpoint, directory, container, order, .. } => {
+        DrainRequest::Copy { agent, checkpoint, directory, container, order } => {
             let request = CopyRequest {
                 checkpoint,
                 directory: prefix.join(directory.as_str()),
@@ -281,12 +280,12 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
                 RequestFailure { reason: error.brief(), unwritable }
             })
         }
-        DrainAction::Scan { directory, .. } => {
+        DrainRequest::Scan { directory } => {
             let prefix = prefix.clone();
             let scan = blocking(move || prefix_steps::read(prefix, &directory)).await?;
             Ok(Answer::Scanned(Box::new(scan)))
         }
-        DrainAction::Verify { agent, directory, files, .. } => {
+        DrainRequest::Verify { agent, directory, files } => {
             let Some(agent) = agent else {
                 let prefix = prefix.clone();
                 let damaged = blocking(move || prefix_steps::verify(prefix, &directory, &files)).await?;
@@ -296,7 +295,7 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
             let directory = prefix.join(directory.as_str());
             verify_at(client, &agent, VerifyRequest { directory, files: names, threads: copies.threads }).await
         }
-        DrainAction::Rebuild { agent, checkpoint, directory, set, .. } => match agent {
+        DrainRequest::Rebuild { agent, checkpoint, directory, set } => match agent {
             Some(agent) => {
                 let directory = prefix.join(directory.as_str());
                 rebuild_at(client, &agent, checkpoint, directory, set).await
@@ -307,27 +306,26 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
                 Ok(Answer::Rebuilt)
             }
         },
-        DrainAction::Publish { findings, .. } => {
+        DrainRequest::Publish { findings } => {
             let prefix = prefix.clone();
             blocking(move || prefix_steps::publish(prefix, *findings)).await
         }
-        DrainAction::CloseDirectory { .. } => {
+        DrainRequest::CloseDirectory => {
             let prefix = prefix.clone();
             blocking(move || prefix_steps::close(prefix)).await?;
             Ok(Answer::DirectoryClosed)
         }
-        DrainAction::FindOlder { .. } => {
+        DrainRequest::FindOlder => {
             let prefix = prefix.clone();
             let checkpoint = blocking(move || prefix_steps::find_older(prefix)).await?;
             Ok(Answer::OlderFound { checkpoint })
         }
-        DrainAction::AbandonFlushes { .. } => {
+        DrainRequest::AbandonFlushes => {
             let (prefix, job_id) = (prefix.clone(), job_id.clone());
             let directories = blocking(move || prefix_steps::abandon_flushes(prefix, &job_id)).await?;
             Ok(Answer::FlushesAbandoned { directories })
         }
-        DrainAction::NoteFlushed { agent, checkpoint, .. } => note_flushed(client, &agent, checkpoint, prefix).await,
-        DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => Err("not a request".into()),
+        DrainRequest::NoteFlushed { agent, checkpoint } => note_flushed(client, &agent, checkpoint, prefix).await,
     }
 }
 

@@ -12,13 +12,13 @@ use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, Inventory, NodeName, Rank};
 
-use super::action::DrainAction;
+use super::action::{DrainAction, DrainRequest};
 use super::agenda::{Agenda, DrainTarget};
 use super::completion::{Dataset, Failures, Published, Rebuilds};
 use super::config::DrainConfig;
 use super::copying::{Copying, NextCopies};
 use super::error::{DrainError, RequestFailure};
-use super::event::{Answer, DrainEvent, RequestId};
+use super::event::{Answer, DrainEvent};
 use super::inventory_round::InventoryRound;
 use super::plan::{self, DrainPlan, OtherDatasets};
 use super::reachable::ReachableAgents;
@@ -253,7 +253,7 @@ impl DrainMachine {
                 };
                 let purpose = RequestPurpose::Task(Task::OfNode(node, task.clone()));
                 let request = self.requests.begin(purpose, Some(&agent.node));
-                self.actions.push(task.action(request, agent));
+                self.actions.push(DrainAction::Request(request, task.request(agent)));
             }
             Task::OnFiles { task, destination, here } => {
                 let agent = if here { None } else { self.agents.next() };
@@ -263,15 +263,15 @@ impl DrainMachine {
                     here,
                 });
                 let request = self.requests.begin(purpose, agent.as_ref().map(|agent| &agent.node));
-                self.actions.push(task.action(request, agent, &destination));
+                self.actions.push(DrainAction::Request(request, task.request(agent, &destination)));
             }
         }
     }
 
     /// Begins a step of the orchestrator itself.
-    fn start_here(&mut self, step: PrefixStep, action: impl FnOnce(RequestId) -> DrainAction) {
+    fn start_here(&mut self, step: PrefixStep, what: DrainRequest) {
         let request = self.requests.begin(RequestPurpose::Prefix(step), None);
-        self.actions.push(action(request));
+        self.actions.push(DrainAction::Request(request, what));
     }
 
     fn answered(&mut self, purpose: RequestPurpose, answer: Answer) {
@@ -408,7 +408,7 @@ impl DrainMachine {
             Phase::Rebuilding(dataset, failures, rebuilds) => self.rebuilt(dataset, failures, rebuilds),
             Phase::Publishing(published) if published.complete => {
                 self.phase = Phase::Closing(published);
-                self.start_here(PrefixStep::CloseDirectory, |request| DrainAction::CloseDirectory { request });
+                self.start_here(PrefixStep::CloseDirectory, DrainRequest::CloseDirectory);
             }
             Phase::Closing(published) => {
                 let checkpoint = published.dataset.destination.checkpoint;
@@ -454,10 +454,7 @@ impl DrainMachine {
         match plan.flushed {
             Some(checkpoint) => {
                 self.phase = Phase::ExaminingFlushed(Box::new(surveyed), checkpoint, None);
-                self.start_here(PrefixStep::ExamineFlushed, |request| DrainAction::ExamineFlushed {
-                    request,
-                    checkpoint,
-                });
+                self.start_here(PrefixStep::ExamineFlushed, DrainRequest::ExamineFlushed { checkpoint });
             }
             None => self.carry_out_plan(surveyed, plan),
         }

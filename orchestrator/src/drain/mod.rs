@@ -37,7 +37,7 @@ pub mod rounds;
 #[cfg(test)]
 mod tests;
 
-pub use action::{AgentAt, DrainAction, Findings};
+pub use action::{AgentAt, DrainAction, DrainRequest, Findings};
 pub use config::{DrainConfig, LOST_AGENT_WAIT};
 pub use driver::{CopySettings, DrainOrder, drain, survey};
 pub use error::{DrainError, RequestFailure};

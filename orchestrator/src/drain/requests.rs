@@ -12,7 +12,7 @@ use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerPlaces, NodeName};
 
-use super::action::{AgentAt, DrainAction};
+use super::action::{AgentAt, DrainRequest};
 use super::event::RequestId;
 use super::plan::Packing;
 use super::rounds::CopyOrder;
@@ -71,16 +71,17 @@ pub(super) enum NodeTask {
 }
 
 impl NodeTask {
-    pub(super) fn action(self, request: RequestId, agent: AgentAt) -> DrainAction {
+    /// The request to this agent.
+    pub(super) fn request(self, agent: AgentAt) -> DrainRequest {
         match self {
-            NodeTask::Inventory { end_run } => DrainAction::TakeInventory { request, agent, end_run },
+            NodeTask::Inventory { end_run } => DrainRequest::TakeInventory { agent, end_run },
             NodeTask::Copy(order, destination) => {
                 let Destination { checkpoint, directory, container } = &*destination;
                 let container = container.as_ref().map(|container| Box::new(container.places_of(&order)));
                 let (checkpoint, directory) = (*checkpoint, directory.clone());
-                DrainAction::Copy { request, agent, checkpoint, directory, container, order }
+                DrainRequest::Copy { agent, checkpoint, directory, container, order }
             }
-            NodeTask::NoteFlushed(checkpoint) => DrainAction::NoteFlushed { request, agent, checkpoint },
+            NodeTask::NoteFlushed(checkpoint) => DrainRequest::NoteFlushed { agent, checkpoint },
         }
     }
 }
@@ -95,11 +96,11 @@ pub(super) enum FileTask {
 
 impl FileTask {
     /// The request to an agent, or the step of the orchestrator.
-    pub(super) fn action(self, request: RequestId, agent: Option<AgentAt>, destination: &Destination) -> DrainAction {
+    pub(super) fn request(self, agent: Option<AgentAt>, destination: &Destination) -> DrainRequest {
         let Destination { checkpoint, directory, .. } = destination.clone();
         match self {
-            FileTask::Verify(files) => DrainAction::Verify { request, agent, directory, files },
-            FileTask::Rebuild(_, set) => DrainAction::Rebuild { request, agent, checkpoint, directory, set },
+            FileTask::Verify(files) => DrainRequest::Verify { agent, directory, files },
+            FileTask::Rebuild(_, set) => DrainRequest::Rebuild { agent, checkpoint, directory, set },
         }
     }
 }

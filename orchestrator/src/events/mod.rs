@@ -25,6 +25,6 @@ pub use log::EventLog;
 pub use reason::{
     DownReason, DrainResult, EndCause, GenerationProgress, StopReason, TimedReason, nodes_text, ranks_text,
 };
-pub use report::{RunReport, StepReport, StepResult};
+pub use report::{PrefixReport, RunReport, StepReport, StepResult};
 pub use screen::{OutputNotShown, OutputTurn, PairsView, Screen, ScreenStyle, View};
 pub use vocabulary::{AgentReport, CommandKey, LogEvent};

@@ -47,39 +47,50 @@ pub enum DownReason {
 }
 
 /// Why a generation ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "cause", rename_all = "snake_case")]
 pub enum EndCause {
     /// The application called finalize and all ranks ended with exit code 0.
+    #[error("the application is finished")]
     Finalized,
     /// All ranks ended with exit code 0 and never used the checkpoint API, or only read checkpoint files.
+    #[error("all ranks ended with exit code 0")]
     ExitedWell,
     /// All ranks ended with exit code 0 and had used the checkpoint API, but without finalize and without a halt.
+    #[error("all ranks ended with exit code 0 without calling finalize")]
     WithoutFinalize,
     /// A halt condition was met.
+    #[error("halted: {reason}")]
     Halted { reason: String },
     /// Nodes of the run went down.
+    #[error("node failure{}: {}", if nodes.len() == 1 { "" } else { "s" }, nodes_text(nodes))]
     NodeFailure { nodes: Vec<NodeName> },
     /// No restart was possible, but neither a checkpoint nor the application is at fault.
+    #[error("the restart failed: {reason}")]
     RestartPrevented {
         /// The nodes that could not use their own directories; none if it was the prefix directory.
         nodes: Vec<NodeName>,
         reason: String,
     },
     /// The user excluded nodes of the run, and wanted their ranks moved at once.
+    #[error("excluded by the user: {}", nodes_text(nodes))]
     Excluded { nodes: Vec<NodeName> },
+    #[error("{} failed with {end}", culprit(*rank))]
     Application {
         /// The first rank that failed, if the launcher reports it.
         rank: Option<Rank>,
         end: RankEnd,
     },
     /// The watchdog detected a hang.
+    #[error("the application hangs: {what}")]
     Hang { what: String },
-    /// The allocation is about to end.
+    #[error("the allocation is about to end")]
     TimeLimit,
     /// The ranks could not be started.
+    #[error("the launch failed: {reason}")]
     LaunchFailed { reason: String },
     /// An orchestrator that took over cannot follow the step of its predecessor.
+    #[error("the ranks cannot be followed any more: {reason}")]
     StepLost { reason: String },
 }
 
@@ -128,60 +139,40 @@ impl EndCause {
     }
 }
 
-impl fmt::Display for EndCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EndCause::Finalized => f.write_str("the application is finished"),
-            EndCause::ExitedWell => f.write_str("all ranks ended with exit code 0"),
-            EndCause::WithoutFinalize => f.write_str("all ranks ended with exit code 0 without calling finalize"),
-            EndCause::Halted { reason } => write!(f, "halted: {reason}"),
-            EndCause::Excluded { nodes } => write!(f, "excluded by the user: {}", nodes_text(nodes)),
-            EndCause::RestartPrevented { reason, .. } => write!(f, "the restart failed: {reason}"),
-            EndCause::NodeFailure { nodes } => {
-                let plural = if nodes.len() == 1 { "" } else { "s" };
-                write!(f, "node failure{plural}: {}", nodes_text(nodes))
-            }
-            EndCause::Application { rank, end } => write!(f, "{} failed with {end}", culprit(*rank)),
-            EndCause::Hang { what } => write!(f, "the application hangs: {what}"),
-            EndCause::TimeLimit => f.write_str("the allocation is about to end"),
-            EndCause::LaunchFailed { reason } => write!(f, "the launch failed: {reason}"),
-            EndCause::StepLost { reason } => {
-                write!(f, "the ranks cannot be followed any more: {reason}")
-            }
-        }
-    }
-}
-
 /// Why the loop stopped.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "stop", rename_all = "snake_case")]
 pub enum StopReason {
-    /// The job is finished.
+    #[error("the job is finished")]
     Finished,
     /// A halt condition is met.
-    Halted {
-        reason: String,
-    },
-    Signal {
-        name: String,
-    },
-    /// Too little time is left in the allocation.
+    #[error("halted: {reason}")]
+    Halted { reason: String },
+    #[error("halted by {name}")]
+    Signal { name: String },
+    #[error("too little time is left in the allocation")]
     TimeLimit,
-    TooFewNodes {
-        healthy: u32,
-        needed: u32,
-    },
-    /// The node that the orchestrator runs on is down.
-    OwnNodeDown {
-        node: NodeName,
-    },
+    #[error("too few healthy nodes: {healthy} left, {needed} needed")]
+    TooFewNodes { healthy: u32, needed: u32 },
+    #[error("the node of the orchestrator, {node}, is down")]
+    OwnNodeDown { node: NodeName },
     /// All relaunches are used.
+    #[error(
+        "gave up after {attempts} {} (relaunch.attempts): {last}",
+        if *attempts == 1 { "relaunch" } else { "relaunches" }
+    )]
     AttemptsUsed {
         attempts: u32,
         /// How the last generation ended.
         last: EndCause,
     },
     /// Too many generations in a row without a newer complete checkpoint.
+    #[error(
+        "no progress: {generations} generations in a row (relaunch.no_progress_limit) ended without {}{}; \
+         the last one: {last}",
+        checkpoint.map_or_else(|| "a complete checkpoint".to_owned(), |id| format!("a checkpoint newer than {id}")),
+        if *other_sources { ", and nothing that `progress` names has changed" } else { "" }
+    )]
     NoProgress {
         generations: u32,
         /// The newest complete checkpoint, from which all of them started.
@@ -193,33 +184,36 @@ pub enum StopReason {
         last: EndCause,
     },
     /// The application ended with an exit code for which the policy excludes a relaunch.
+    #[error("{} failed with {end}, for which relaunch.on_exit_code excludes a relaunch", culprit(*rank))]
     ApplicationError {
         /// The rank, if known.
         rank: Option<Rank>,
         end: RankEnd,
     },
     /// The application failed after it had called finalize: a relaunch would have nothing to do.
+    #[error("{} failed with {end} after the application had called finalize", culprit(*rank))]
     FailedAfterFinalize {
         /// The rank, if known.
         rank: Option<Rank>,
         end: RankEnd,
     },
     /// No generation could start, for a reason that would also exist in another allocation.
+    #[error("no generation could start; {node} is down: {reason}")]
     CannotBegin {
         /// The first node that cannot be used for this reason.
         node: NodeName,
         reason: String,
     },
     /// The prefix directory cannot be used for a restart. Nothing of it was changed.
-    CannotRestart {
-        reason: String,
-    },
+    #[error("{reason}; correct this, then run the job again")]
+    CannotRestart { reason: String },
     /// A command of `before:` failed.
+    #[error("{reason}; nothing was launched")]
     BeforeFailed {
         /// The command, the node and the error.
         reason: String,
     },
-    /// No agent could be started.
+    #[error("no agent could be started on any node: {reason}")]
     NoAgents {
         /// Why the first one failed.
         reason: String,
@@ -244,55 +238,6 @@ impl StopReason {
             | StopReason::ApplicationError { .. }
             | StopReason::FailedAfterFinalize { .. }
             | StopReason::CannotBegin { .. } => false,
-        }
-    }
-}
-
-impl fmt::Display for StopReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StopReason::Finished => f.write_str("the job is finished"),
-            StopReason::Halted { reason } => write!(f, "halted: {reason}"),
-            StopReason::Signal { name } => write!(f, "halted by {name}"),
-            StopReason::TimeLimit => f.write_str("too little time is left in the allocation"),
-            StopReason::TooFewNodes { healthy, needed } => {
-                write!(f, "too few healthy nodes: {healthy} left, {needed} needed")
-            }
-            StopReason::OwnNodeDown { node } => {
-                write!(f, "the node of the orchestrator, {node}, is down")
-            }
-            StopReason::AttemptsUsed { attempts, last } => {
-                let relaunches = if *attempts == 1 { "relaunch" } else { "relaunches" };
-                write!(f, "gave up after {attempts} {relaunches} (relaunch.attempts): {last}")
-            }
-            StopReason::NoProgress { generations, checkpoint, other_sources, last } => {
-                write!(
-                    f,
-                    "no progress: {generations} generations in a row (relaunch.no_progress_limit) ended without "
-                )?;
-                match checkpoint {
-                    Some(id) => write!(f, "a checkpoint newer than {id}")?,
-                    None => f.write_str("a complete checkpoint")?,
-                }
-                if *other_sources {
-                    f.write_str(", and nothing that `progress` names has changed")?;
-                }
-                write!(f, "; the last one: {last}")
-            }
-            StopReason::ApplicationError { rank, end } => {
-                write!(f, "{} failed with {end}, for which relaunch.on_exit_code excludes a relaunch", culprit(*rank))
-            }
-            StopReason::FailedAfterFinalize { rank, end } => {
-                write!(f, "{} failed with {end} after the application had called finalize", culprit(*rank))
-            }
-            StopReason::CannotBegin { node, reason } => {
-                write!(f, "no generation could start; {node} is down: {reason}")
-            }
-            StopReason::CannotRestart { reason } => write!(f, "{reason}; correct this, then run the job again"),
-            StopReason::BeforeFailed { reason } => write!(f, "{reason}; nothing was launched"),
-            StopReason::NoAgents { reason } => {
-                write!(f, "no agent could be started on any node: {reason}")
-            }
         }
     }
 }

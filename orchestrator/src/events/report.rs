@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chrono::{DateTime, Local};
+use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::{CheckpointId, Generation, NodeName, Timestamp};
 use serde::Serialize;
 
+use super::log;
 use super::reason::GenerationProgress;
 
 /// The summary of a generation.
@@ -37,6 +39,28 @@ pub enum StepResult {
     NotStarted,
 }
 
+/// What is in a prefix directory at the end of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PrefixReport {
+    /// The dataset that its `scr.current` names.
+    pub checkpoint: Option<CheckpointId>,
+    /// The directory of that dataset.
+    pub checkpoint_directory: Option<PathBuf>,
+    /// Whether the drained dataset is complete; absent if nothing was drained.
+    pub complete: Option<bool>,
+    pub prefix: PathBuf,
+    /// The directory with the output of the last generation.
+    pub output: Option<PathBuf>,
+    pub events: PathBuf,
+}
+
+impl PrefixReport {
+    /// A prefix directory without datasets and output.
+    pub fn new(prefix: PathBuf) -> Self {
+        PrefixReport { events: StateDirectory::below(&prefix).join(log::FILE), prefix, ..PrefixReport::default() }
+    }
+}
+
 /// The summary of a step of a job of several steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepReport {
@@ -48,16 +72,8 @@ pub struct StepReport {
     pub outcome: String,
     /// Its generations in this run, oldest first.
     pub generations: Vec<GenerationReport>,
-    /// The dataset that its `scr.current` names.
-    pub checkpoint: Option<CheckpointId>,
-    /// The directory of that dataset.
-    pub checkpoint_directory: Option<PathBuf>,
-    /// Whether the drained dataset is complete; absent if nothing was drained.
-    pub complete: Option<bool>,
-    pub prefix: PathBuf,
-    /// The directory with the output of its last generation.
-    pub output: Option<PathBuf>,
-    pub events: PathBuf,
+    #[serde(flatten)]
+    pub files: PrefixReport,
 }
 
 /// A change of the copy of a pair that is awake.
@@ -121,8 +137,8 @@ pub struct RunReport {
     pub exit_code: u8,
     /// The generations of all steps, oldest first.
     pub generations: Vec<GenerationReport>,
-    /// The steps in the order in which they run; none in a job of one step. Checkpoint, output and events of the job
-    /// are those of the last step that ran.
+    /// The steps in the order in which they run; none in a job of one step. Its files are those of the last step that
+    /// ran, but the prefix directory is that of the job.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepReport>,
     /// Its pairs; absent in a job of another kind.
@@ -132,16 +148,8 @@ pub struct RunReport {
     pub nodes_down: Vec<(NodeName, String)>,
     /// Nodes that the user excluded, each with its reason.
     pub nodes_excluded: Vec<(NodeName, String)>,
-    /// The dataset that `scr.current` names.
-    pub checkpoint: Option<CheckpointId>,
-    /// The directory of that dataset.
-    pub checkpoint_directory: Option<PathBuf>,
-    /// Whether the drained dataset is complete; absent if nothing was drained.
-    pub complete: Option<bool>,
-    pub prefix: PathBuf,
-    /// The directory with the output of the last generation.
-    pub output: Option<PathBuf>,
-    pub events: PathBuf,
+    #[serde(flatten)]
+    pub files: PrefixReport,
     #[serde(serialize_with = "holdfast_model::time::millis::serialize", rename = "millis")]
     pub took: Duration,
 }
@@ -158,10 +166,10 @@ impl RunReport {
         for step in &self.steps {
             let _ = writeln!(text, "  step {}: {}", step.name, step.outcome);
             write_generations(&mut text, "    ", &step.generations);
-            if let (Some(id), Some(directory)) = (&step.checkpoint, &step.checkpoint_directory) {
+            if let (Some(id), Some(directory)) = (&step.files.checkpoint, &step.files.checkpoint_directory) {
                 let _ = writeln!(text, "    checkpoint {id}, in {}", directory.display());
             }
-            if let Some(output) = &step.output {
+            if let Some(output) = &step.files.output {
                 let _ = writeln!(text, "    output in {}", output.display());
             }
         }
@@ -172,19 +180,19 @@ impl RunReport {
         for (node, reason) in &self.nodes_excluded {
             let _ = writeln!(text, "  {node} excluded: {reason}");
         }
-        match (&self.checkpoint, &self.checkpoint_directory) {
+        match (&self.files.checkpoint, &self.files.checkpoint_directory) {
             _ if !self.steps.is_empty() || self.pairs.is_some() => {}
             (Some(id), Some(directory)) => {
                 let _ = writeln!(text, "  checkpoint    {id}, in {}", directory.display());
             }
             _ => text.push_str("  checkpoint    none in the prefix directory\n"),
         }
-        let _ = writeln!(text, "  prefix        {}", self.prefix.display());
+        let _ = writeln!(text, "  prefix        {}", self.files.prefix.display());
         if self.steps.is_empty() {
-            if let Some(output) = &self.output {
+            if let Some(output) = &self.files.output {
                 let _ = writeln!(text, "  output        {}", output.display());
             }
-            let _ = writeln!(text, "  events        {}", self.events.display());
+            let _ = writeln!(text, "  events        {}", self.files.events.display());
         }
         let _ = writeln!(text, "  took          {:.1} s, exit code {}", self.took.as_secs_f64(), self.exit_code);
         text
@@ -283,12 +291,12 @@ mod tests {
             pairs: None,
             nodes_down: vec![("node1".into(), "lost".to_owned())],
             nodes_excluded: vec![("node2".into(), "noisy".to_owned())],
-            checkpoint: Some(CheckpointId(9)),
-            checkpoint_directory: Some("/p/scr.x.17.9".into()),
-            complete: Some(true),
-            prefix: "/p".into(),
-            output: None,
-            events: "/p/.holdfast/events.jsonl".into(),
+            files: PrefixReport {
+                checkpoint: Some(CheckpointId(9)),
+                checkpoint_directory: Some("/p/scr.x.17.9".into()),
+                complete: Some(true),
+                ..PrefixReport::new("/p".into())
+            },
             took: Duration::from_millis(12_340),
         };
         let text = report.text();

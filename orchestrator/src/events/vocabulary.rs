@@ -24,10 +24,7 @@ pub enum CommandKey {
 
 impl fmt::Display for CommandKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            CommandKey::Before => "before",
-            CommandKey::After => "after",
-        })
+        self.serialize(f)
     }
 }
 

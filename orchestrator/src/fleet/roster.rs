@@ -24,28 +24,24 @@ pub enum RosterChange {
     },
 }
 
-/// A copy of the roster, and its later changes.
-#[derive(Debug)]
-pub struct FollowedRoster {
+/// The agents of a job by their state.
+#[derive(Clone, Debug, Default)]
+pub struct RosterState {
     /// The agents that are up.
     pub agents: BTreeMap<NodeName, SocketAddr>,
     /// Nodes whose agents are lost and may be restarted.
     pub lost: BTreeSet<NodeName>,
     /// Nodes whose agents are lost for good.
     pub down: BTreeSet<NodeName>,
-    /// Every change after that.
-    pub changes: mpsc::UnboundedReceiver<RosterChange>,
 }
 
 #[derive(Debug, Default)]
-struct RosterState {
-    agents: BTreeMap<NodeName, SocketAddr>,
-    lost: BTreeSet<NodeName>,
-    down: BTreeSet<NodeName>,
+struct Shared {
+    present: RosterState,
     followers: Vec<mpsc::UnboundedSender<RosterChange>>,
 }
 
-impl RosterState {
+impl Shared {
     fn announce(&mut self, change: &RosterChange) {
         self.followers.retain(|follower| follower.send(change.clone()).is_ok());
     }
@@ -54,48 +50,47 @@ impl RosterState {
 /// The agents of a job and their state. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
-    present: Arc<Mutex<RosterState>>,
+    shared: Arc<Mutex<Shared>>,
 }
 
 impl Roster {
     pub fn agent_up(&self, node: &NodeName, address: SocketAddr) {
-        let mut present = self.present.lock();
-        present.lost.remove(node);
-        present.down.remove(node);
-        present.agents.insert(node.clone(), address);
-        present.announce(&RosterChange::Up { node: node.clone(), address });
+        let mut shared = self.shared.lock();
+        shared.present.lost.remove(node);
+        shared.present.down.remove(node);
+        shared.present.agents.insert(node.clone(), address);
+        shared.announce(&RosterChange::Up { node: node.clone(), address });
     }
 
     /// An agent is lost; it may be restarted.
     pub fn agent_lost(&self, node: &NodeName) {
-        let mut present = self.present.lock();
-        if present.agents.remove(node).is_some() {
-            present.lost.insert(node.clone());
-            present.announce(&RosterChange::Lost { node: node.clone() });
+        let mut shared = self.shared.lock();
+        if shared.present.agents.remove(node).is_some() {
+            shared.present.lost.insert(node.clone());
+            shared.announce(&RosterChange::Lost { node: node.clone() });
         }
     }
 
     /// The agent of a node is lost for good.
     pub fn node_down(&self, node: &NodeName) {
-        let mut present = self.present.lock();
-        present.agents.remove(node);
-        present.lost.remove(node);
-        present.down.insert(node.clone());
-        present.announce(&RosterChange::Down { node: node.clone() });
+        let mut shared = self.shared.lock();
+        shared.present.agents.remove(node);
+        shared.present.lost.remove(node);
+        shared.present.down.insert(node.clone());
+        shared.announce(&RosterChange::Down { node: node.clone() });
     }
 
     /// The agents that are up.
     pub fn agents(&self) -> BTreeMap<NodeName, SocketAddr> {
-        self.present.lock().agents.clone()
+        self.shared.lock().present.agents.clone()
     }
 
     /// The roster as it is, and every change from now on.
-    pub fn follow(&self) -> FollowedRoster {
+    pub fn follow(&self) -> (RosterState, mpsc::UnboundedReceiver<RosterChange>) {
         let (follower, changes) = mpsc::unbounded_channel();
-        let mut present = self.present.lock();
-        present.followers.push(follower);
-        let RosterState { agents, lost, down, .. } = &*present;
-        FollowedRoster { agents: agents.clone(), lost: lost.clone(), down: down.clone(), changes }
+        let mut shared = self.shared.lock();
+        shared.followers.push(follower);
+        (shared.present.clone(), changes)
     }
 }
 
@@ -108,19 +103,19 @@ mod tests {
         let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
         let (roster, node) = (Roster::default(), NodeName::from("node0"));
         roster.agent_up(&node, address(1));
-        let mut followed = roster.follow();
+        let (followed, mut changes) = roster.follow();
         assert_eq!(followed.agents, BTreeMap::from([(node.clone(), address(1))]));
         roster.agent_lost(&node);
-        assert_eq!(roster.follow().lost, BTreeSet::from([node.clone()]));
+        assert_eq!(roster.follow().0.lost, BTreeSet::from([node.clone()]));
         roster.agent_lost(&node);
         roster.agent_up(&node, address(2));
         assert_eq!(roster.agents().get(&node), Some(&address(2)));
         roster.node_down(&node);
-        let received: Vec<_> = std::iter::from_fn(|| followed.changes.try_recv().ok()).collect();
+        let received: Vec<_> = std::iter::from_fn(|| changes.try_recv().ok()).collect();
         let up = RosterChange::Up { node: node.clone(), address: address(2) };
         let [lost, down] = [RosterChange::Lost { node: node.clone() }, RosterChange::Down { node: node.clone() }];
         assert_eq!(received, [lost, up, down]);
-        let FollowedRoster { agents, lost, down, .. } = roster.follow();
+        let (RosterState { agents, lost, down }, _) = roster.follow();
         assert!(agents.is_empty() && lost.is_empty());
         assert_eq!(down, BTreeSet::from([node]));
     }

@@ -123,7 +123,16 @@ struct Agent {
 enum TaskReport {
     Started {
         node: NodeName,
-        outcome: Result<Started, StartFailure>,
+        address: SocketAddr,
+        pid: u32,
+        generation: Option<Generation>,
+        health: Option<Box<Health>>,
+        clock_skew_ms: Option<i64>,
+    },
+    StartFailed {
+        node: NodeName,
+        reason: String,
+        node_lost: bool,
     },
     /// An agent that answered when it was adopted; it is polled already.
     Adopted {
@@ -142,21 +151,6 @@ enum TaskReport {
         start: u64,
         presence: AgentPresence,
     },
-}
-
-#[derive(Debug)]
-struct Started {
-    address: SocketAddr,
-    pid: u32,
-    generation: Option<Generation>,
-    health: Option<Box<Health>>,
-    clock_skew_ms: Option<i64>,
-}
-
-#[derive(Debug)]
-struct StartFailure {
-    reason: String,
-    node_lost: bool,
 }
 
 /// Owns the agents of one job.
@@ -249,18 +243,20 @@ impl AgentSupervisor {
         self.starting.spawn(async move {
             // The semaphore is never closed; without a permit the agent would be started all the same.
             let _permit = permits.acquire_owned().await.ok();
-            let outcome = match allocation.start_agent(&node, &template).await {
+            let report = match allocation.start_agent(&node, &template).await {
                 Ok(ready) => {
                     let clock_skew_ms = ready.clock_ms.and_then(|clock_ms| clock_skew(clock_ms, unix_millis()));
                     // Before `Up`, so that a node that fails its health test gets no ranks.
                     let reply = client.poll(ready.address, &PollRequest::HEALTH_ONLY, FIRST_HEALTH_WITHIN).await;
                     let health = reply.ok().map(|reply| Box::new(reply.health));
                     let (address, pid, generation) = (ready.address, ready.pid, ready.adopted);
-                    Ok(Started { address, pid, generation, health, clock_skew_ms })
+                    TaskReport::Started { node, address, pid, generation, health, clock_skew_ms }
                 }
-                Err(error) => Err(StartFailure { node_lost: error.is_node_lost(), reason: error.to_string() }),
+                Err(error) => {
+                    TaskReport::StartFailed { node, node_lost: error.is_node_lost(), reason: error.to_string() }
+                }
             };
-            let _ = reports.send(TaskReport::Started { node, outcome });
+            let _ = reports.send(report);
         });
     }
 
@@ -319,15 +315,14 @@ impl AgentSupervisor {
 
     fn take_report(&mut self, report: TaskReport) -> Option<FleetEvent> {
         match report {
-            TaskReport::Started { node, outcome: Ok(started) } => {
-                let Started { address, pid, generation, health, clock_skew_ms } = started;
+            TaskReport::Started { node, address, pid, generation, health, clock_skew_ms } => {
                 // If the process is the same as before, the events that it has reported are not requested again.
                 let known = self.agents.get(&node).map(|agent| agent.record).filter(|record| record.pid == pid);
                 let seen = known.map_or((0, 0), |record| record.seen);
                 self.register(&node, AgentRecord { address, pid, seen });
                 Some(FleetEvent::Up { node, address, generation, health, clock_skew_ms })
             }
-            TaskReport::Started { node, outcome: Err(StartFailure { reason, node_lost }) } => {
+            TaskReport::StartFailed { node, reason, node_lost } => {
                 Some(FleetEvent::StartFailed { node, reason, node_lost })
             }
             TaskReport::Adopted { node, start, generation, health } => {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_core::prefix::index;
-use holdfast_core::state_directory::StateDirectory;
 use holdfast_core::store;
 use holdfast_model::CheckpointId;
 
@@ -14,7 +13,7 @@ use super::schedule::{Schedule, StepState};
 use super::state;
 use super::step::StepDriver;
 use crate::events::report::GenerationReport;
-use crate::events::{DownReason, DrainResult, EndCause, RunReport, StepReport, StepResult, TimedReason};
+use crate::events::{DownReason, DrainResult, EndCause, PrefixReport, RunReport, StepReport, StepResult, TimedReason};
 use crate::exit;
 use crate::relaunch::Outcome;
 use crate::relaunch::explain::NodeCondition;
@@ -60,12 +59,13 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         generations: generations.collect(),
         nodes_down: down.collect(),
         nodes_excluded: excluded.collect(),
-        checkpoint: current.as_ref().and_then(|current| current.0).or(drained),
-        checkpoint_directory: current.map(|current| current.1),
-        complete,
-        prefix: prefix.clone(),
-        output: last,
-        events: StateDirectory::below(prefix).join(crate::events::log::FILE),
+        files: PrefixReport {
+            checkpoint: current.as_ref().and_then(|current| current.0).or(drained),
+            checkpoint_directory: current.map(|current| current.1),
+            complete,
+            output: last,
+            ..PrefixReport::new(prefix.clone())
+        },
         took: began.elapsed(),
         ..RunReport::default()
     }
@@ -108,7 +108,7 @@ pub(super) fn of_job(
         exit_code: schedule.exit_code(),
         generations,
         steps,
-        prefix: spec.prefix.clone(),
+        files: PrefixReport { prefix: spec.prefix.clone(), ..last.files },
         took,
         ..last
     }
@@ -139,20 +139,8 @@ fn of_scheduled_step(
     // The reason why a loop stops is that of a job of one step.
     let outcome = report.map_or(outcome, |report| report.outcome.replacen("the job is finished", "finished", 1));
     let report = report.cloned().unwrap_or_else(|| of_earlier_step(spec, at, earlier));
-    let RunReport { generations, checkpoint, checkpoint_directory, complete, prefix, output, events, .. } = report;
-    StepReport {
-        name: spec.steps[at].name.clone(),
-        result,
-        exit_code,
-        outcome,
-        generations,
-        checkpoint,
-        checkpoint_directory,
-        complete,
-        prefix,
-        output,
-        events,
-    }
+    let RunReport { generations, files, .. } = report;
+    StepReport { name: spec.steps[at].name.clone(), result, exit_code, outcome, generations, files }
 }
 
 /// How to run a finished job again.
@@ -168,10 +156,11 @@ fn of_earlier_step(spec: &JobSpec, at: usize, earlier: &EarlierSteps) -> RunRepo
         job_id: earlier.job_id(at).unwrap_or_default().to_owned(),
         outcome: format!("the job was finished in an earlier run; {REPEAT}"),
         exit_code: exit::FINISHED,
-        checkpoint: current.as_ref().and_then(|current| current.0),
-        checkpoint_directory: current.map(|current| current.1),
-        events: StateDirectory::below(&prefix).join(crate::events::log::FILE),
-        prefix,
+        files: PrefixReport {
+            checkpoint: current.as_ref().and_then(|current| current.0),
+            checkpoint_directory: current.map(|current| current.1),
+            ..PrefixReport::new(prefix)
+        },
         ..RunReport::default()
     }
 }

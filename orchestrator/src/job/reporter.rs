@@ -1,10 +1,9 @@
 //! The event log and the screen of a step.
 
-use holdfast_model::{Generation, NodeName};
+use holdfast_model::NodeName;
 
-use crate::events::{EventLog, LogEvent, Screen, View};
+use crate::events::{EventLog, LogEvent, Screen};
 use crate::relaunch::Machine;
-use crate::relaunch::explain::Summary;
 
 /// The event log of a prefix directory, and the screen.
 pub(super) struct Reporter {
@@ -34,19 +33,8 @@ impl Reporter {
 
     /// Updates the live view.
     pub(super) fn refresh(&mut self, machine: &Machine) {
-        if !self.screen.is_live() {
-            return;
+        if self.screen.is_live() {
+            self.screen.show(machine.summary());
         }
-        let Summary { phase, generation, newest, protected, used, spare, excluded, down } = machine.summary();
-        self.screen.show(View {
-            phase: phase.to_string(),
-            generation: (generation > Generation::NONE).then_some(generation),
-            newest: newest.map(|newest| (newest, protected)),
-            used,
-            spare,
-            excluded,
-            down,
-            pairs: None,
-        });
     }
 }

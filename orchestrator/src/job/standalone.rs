@@ -115,9 +115,12 @@ pub async fn of_state(
     state.running.clear();
     let mut released = Ok(());
     if keeps {
-        let reason = match result.as_ref().map(|report| &report.result) {
-            Ok(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason, .. }) => reason.clone(),
-            Ok(_) => result.as_ref().map(left_reason).unwrap_or_default(),
+        let reason = match &result {
+            Ok(DrainReport { result: DrainResult::Incomplete { reason, .. }, .. })
+            | Ok(DrainReport { result: DrainResult::Failed { reason, .. }, .. }) => reason.clone(),
+            Ok(report) => {
+                format!("only the nodes have dataset {}; the last drain was of another one", report.left_text())
+            }
             Err(error) => error.to_string(),
         };
         state.stage = Stage::Undrained { reason };
@@ -148,11 +151,6 @@ pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &Scre
     }
 }
 
-/// Why nodes are kept after the drain of a dataset that was requested.
-fn left_reason(report: &DrainReport) -> String {
-    format!("only the nodes have dataset {}; the last drain was of another one", report.left_text())
-}
-
 /// A job in whose allocation Holdfast launched nothing: a script started a program that uses SCR's library.
 #[derive(Clone, Debug)]
 pub struct LibraryJob {
@@ -168,7 +166,7 @@ impl LibraryJob {
     /// The job of this process, with SCR's parameters.
     pub fn new(spec: JobSpec, parameters: &Parameters) -> Self {
         let job_id = parameters.text("SCR_JOB_ID").map(str::to_owned);
-        LibraryJob { spec, job_id, user: parameters.user().map(str::to_owned) }
+        LibraryJob { spec, job_id, user: parameters.user.clone() }
     }
 
     /// True if its nodes are known: those of the allocation, or this machine, if the job id is set.

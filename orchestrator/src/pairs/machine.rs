@@ -165,31 +165,27 @@ pub enum Action {
     Finish(Outcome),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PairsEnd {
+    #[error("all pairs are finished")]
     Finished,
     /// All other pairs are finished; both copies of these failed too often.
-    GivenUp {
-        pairs: Vec<String>,
-    },
-    Halted {
-        reason: String,
-    },
-    Signal {
-        name: &'static str,
-    },
+    #[error(
+        "both copies failed too often: {}{}",
+        pairs.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", "),
+        if pairs.len() > 8 { ", …" } else { "" }
+    )]
+    GivenUp { pairs: Vec<String> },
+    #[error("halted: {reason}")]
+    Halted { reason: String },
+    #[error("ended by {name}")]
+    Signal { name: &'static str },
     /// No node accepted its plan, or one refused its content.
-    PlanRefused {
-        node: NodeName,
-        reason: String,
-        is_final: bool,
-    },
-    /// No agent could be started.
-    NoAgents {
-        node: NodeName,
-        reason: String,
-    },
-    /// Another orchestrator goes on with the job, its agents and copies.
+    #[error("{node} cannot run its pairs: {reason}")]
+    PlanRefused { node: NodeName, reason: String, is_final: bool },
+    #[error("no agent could be started; the last attempt, on {node}: {reason}")]
+    NoAgents { node: NodeName, reason: String },
+    #[error("another orchestrator has taken the job over and goes on with it")]
     Replaced,
 }
 
@@ -218,26 +214,6 @@ impl Outcome {
     /// Another orchestrator has the job: nothing of it may be touched any more.
     pub fn is_replaced(&self) -> bool {
         self.end == PairsEnd::Replaced
-    }
-}
-
-impl fmt::Display for PairsEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PairsEnd::Finished => f.write_str("all pairs are finished"),
-            PairsEnd::GivenUp { pairs } => {
-                let names: Vec<&str> = pairs.iter().take(8).map(String::as_str).collect();
-                let more = if pairs.len() > names.len() { ", …" } else { "" };
-                write!(f, "both copies failed too often: {}{more}", names.join(", "))
-            }
-            PairsEnd::Halted { reason } => write!(f, "halted: {reason}"),
-            PairsEnd::Signal { name } => write!(f, "ended by {name}"),
-            PairsEnd::PlanRefused { node, reason, .. } => write!(f, "{node} cannot run its pairs: {reason}"),
-            PairsEnd::NoAgents { node, reason } => {
-                write!(f, "no agent could be started; the last attempt, on {node}: {reason}")
-            }
-            PairsEnd::Replaced => f.write_str("another orchestrator has taken the job over and goes on with it"),
-        }
     }
 }
 

@@ -30,12 +30,17 @@ use source::{Resolver, Sources};
 /// The values in force of all parameters, each with where it came from.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    settings: Vec<Setting>,
-    user: Option<String>,
-    descriptors: Descriptors,
-    control_checks: Vec<DirectoryCheck>,
-    cache_checks: Vec<DirectoryCheck>,
-    warnings: Vec<ParamWarning>,
+    /// Every parameter but tables, in the order of the declarations. The value is empty for "none".
+    pub settings: Vec<Setting>,
+    /// `SCR_USER_NAME`, else `USER`.
+    pub user: Option<String>,
+    pub descriptors: Descriptors,
+    /// `CNTLDIR`: what the control directories need.
+    pub control_checks: Vec<DirectoryCheck>,
+    /// `CACHEDIR`: what the cache directories need.
+    pub cache_checks: Vec<DirectoryCheck>,
+    /// What in the sources had no effect.
+    pub warnings: Vec<ParamWarning>,
 }
 
 impl Parameters {
@@ -66,34 +71,5 @@ impl Parameters {
     /// The value of a parameter as text.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name).map(|setting| setting.value.as_str())
-    }
-
-    /// `SCR_USER_NAME`, else `USER`.
-    pub fn user(&self) -> Option<&str> {
-        self.user.as_deref()
-    }
-
-    /// Every parameter but tables, in the order of the declarations. The value is empty for "none".
-    pub fn settings(&self) -> &[Setting] {
-        &self.settings
-    }
-
-    pub fn descriptors(&self) -> &Descriptors {
-        &self.descriptors
-    }
-
-    /// `CNTLDIR`: what the control directories need.
-    pub fn control_checks(&self) -> &[DirectoryCheck] {
-        &self.control_checks
-    }
-
-    /// `CACHEDIR`: what the cache directories need.
-    pub fn cache_checks(&self) -> &[DirectoryCheck] {
-        &self.cache_checks
-    }
-
-    /// What in the sources had no effect.
-    pub fn warnings(&self) -> &[ParamWarning] {
-        &self.warnings
     }
 }

@@ -11,7 +11,7 @@ use super::machine::Machine;
 use super::node_state::NodeStatus;
 pub use super::snapshot::PastGeneration;
 use super::snapshot::{Phase, Snapshot};
-use crate::events::{DownReason, StopReason, TimedReason};
+use crate::events::{DownReason, StopReason, TimedReason, View};
 
 /// The decisions of the loop so far, with their reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,25 +33,6 @@ pub struct Explanation {
     pub halt: Option<String>,
     /// Why the loop stopped, if it did.
     pub stop: Option<TimedReason<StopReason>>,
-}
-
-/// The explanation in a line, for the live view.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    pub phase: Activity,
-    /// The generation that is prepared, under way, or was last.
-    pub generation: Generation,
-    /// The newest complete checkpoint.
-    pub newest: Option<CheckpointId>,
-    /// It survives the loss of a node.
-    pub protected: bool,
-    /// Nodes with ranks that are not down.
-    pub used: usize,
-    /// Nodes without ranks that are neither down nor excluded.
-    pub spare: usize,
-    /// Nodes without ranks that are excluded.
-    pub excluded: usize,
-    pub down: usize,
 }
 
 /// The present condition of a node.
@@ -125,20 +106,7 @@ pub enum Activity {
 
 impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Activity::Fresh => "fresh",
-            Activity::Gathering => "gathering agents",
-            Activity::AskingHalt => "asking for halt conditions",
-            Activity::RunningBefore => "running before commands",
-            Activity::Settling => "settling",
-            Activity::Preparing => "preparing",
-            Activity::Running => "running",
-            Activity::Ending => "ending the generation",
-            Activity::CheckingProgress => "checking progress",
-            Activity::Stopping => "stopping",
-            Activity::Draining => "draining",
-            Activity::Finished => "finished",
-        })
+        self.serialize(f)
     }
 }
 
@@ -209,20 +177,20 @@ impl Machine {
         self.state.explain()
     }
 
-    /// The explanation in a line; its cost does not depend on the number of nodes.
-    pub fn summary(&self) -> Summary {
-        let nodes = self.state.nodes.len();
+    /// The explanation in a line, for the live view; its cost does not depend on the number of nodes.
+    pub fn summary(&self) -> View {
+        let (nodes, generation, head) = (self.state.nodes.len(), self.generation(), &self.state.head);
         let up = (self.count.starting + self.count.healthy) as usize;
         let used = self.count.used as usize;
-        Summary {
-            phase: self.state.head.phase.into(),
-            generation: self.generation(),
-            newest: self.state.head.newest,
-            protected: self.state.head.newest.is_some() && self.state.head.protected == self.state.head.newest,
+        View {
+            phase: Activity::from(head.phase).to_string(),
+            generation: (generation > Generation::NONE).then_some(generation),
             used,
             spare: up - used - (self.count.excluded - self.count.excluded_used) as usize,
             excluded: (self.count.all_excluded - self.count.excluded_used) as usize,
             down: nodes - up - (self.count.all_excluded - self.count.excluded) as usize,
+            newest: head.newest.map(|newest| (newest, head.protected == Some(newest))),
+            pairs: None,
         }
     }
 }

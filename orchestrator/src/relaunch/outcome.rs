@@ -28,7 +28,8 @@ pub struct Outcome {
 }
 
 /// The datasets of a run of which none was kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("no dataset was kept: all that the application wrote ({count}) were dropped, {last} because {reason}")]
 pub struct DroppedDatasets {
     pub count: u64,
     pub last: CheckpointId,
@@ -36,19 +37,13 @@ pub struct DroppedDatasets {
     pub reason: String,
 }
 
-impl fmt::Display for DroppedDatasets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DroppedDatasets { count, last, reason } = self;
-        write!(f, "no dataset was kept: all that the application wrote ({count}) were dropped, {last} because {reason}")
-    }
-}
-
 /// What became of the datasets of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DatasetTally {
     /// One was complete in cache, or was flushed.
     kept: bool,
-    dropped: Option<DroppedDatasets>,
+    /// Those that were dropped, if none was kept.
+    pub dropped: Option<DroppedDatasets>,
 }
 
 impl DatasetTally {
@@ -61,11 +56,6 @@ impl DatasetTally {
             let count = self.dropped.as_ref().map_or(0, |dropped| dropped.count).saturating_add(1);
             self.dropped = Some(DroppedDatasets { count, last, reason });
         }
-    }
-
-    /// The datasets that were dropped, if none was kept.
-    pub(super) fn all_dropped(&self) -> Option<&DroppedDatasets> {
-        self.dropped.as_ref()
     }
 }
 

@@ -43,10 +43,11 @@ pub struct Environment {
     pub(super) registered: Registry,
     pub(super) overrides: Overrides,
     /// `SCR_USER_NAME` and `SCR_JOB_ID`.
-    pub(super) identity: GivenIdentity,
-    /// What set `SCR_ENABLE` to 0.
-    disabled: Option<String>,
-    warnings: Vec<String>,
+    pub identity: GivenIdentity,
+    /// What disables checkpoints and relaunches: `SCR_ENABLE=0`, with its place.
+    pub disabled: Option<String>,
+    /// Parameters without effect.
+    pub warnings: Vec<String>,
     variables: BTreeMap<String, String>,
 }
 
@@ -94,7 +95,7 @@ impl Environment {
     ) -> Result<Self, EnvironmentError> {
         let variables: BTreeMap<String, String> = variables.into_iter().collect();
         let parameters = resolve(&variables, system_file)?;
-        let warnings = parameters.warnings().iter().map(ToString::to_string).collect();
+        let warnings = parameters.warnings.iter().map(ToString::to_string).collect();
         let mut environment = Environment { warnings, variables, ..Environment::empty(registered) };
         environment.take_single_values(&parameters);
         environment.take_runs(&parameters);
@@ -106,26 +107,11 @@ impl Environment {
         Ok(environment)
     }
 
-    /// What disables checkpoints and relaunches: `SCR_ENABLE=0`, with its place.
-    pub fn disabled(&self) -> Option<&str> {
-        self.disabled.as_deref()
-    }
-
-    /// `SCR_USER_NAME` and `SCR_JOB_ID`.
-    pub fn identity(&self) -> &GivenIdentity {
-        &self.identity
-    }
-
     /// `SCR_PREFIX`, for commands without a spec.
     pub fn prefix(&self) -> Option<PathBuf> {
         let Overrides { fixed, above, below } = &self.overrides;
         let mut levels = [fixed, above, below].into_iter();
         levels.find_map(|level| level.value("prefix")).map(|(prefix, _)| PathBuf::from(prefix))
-    }
-
-    /// Parameters without effect.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
     }
 
     pub(super) fn variable(&self, name: &str) -> Option<String> {
@@ -204,9 +190,9 @@ impl Environment {
     fn take_descriptors(&mut self, parameters: &Parameters) {
         const CACHES: &str = "checkpoint.cache";
         const DESCRIPTORS: &str = "checkpoint.redundancy";
-        let caches = &parameters.descriptors().cache;
+        let caches = &parameters.descriptors.cache;
         if let Some(first) = caches.iter().find(|cache| cache.origin != params::Origin::Default)
-            && parameters.settings().iter().all(|setting| setting.origin != first.origin)
+            && parameters.settings.iter().all(|setting| setting.origin != first.origin)
         {
             // One line that is fixed fixes the list.
             let fixed = caches.iter().find(|cache| matches!(cache.origin, params::Origin::Fixed(_)));
@@ -222,7 +208,7 @@ impl Environment {
         {
             self.set_list(CACHES, ListOverride::Elements(1), "SCR_CACHE_BASE", origin);
         }
-        let CopyType { origin: copy_type, scheme } = &parameters.descriptors().copy_type;
+        let CopyType { origin: copy_type, scheme } = &parameters.descriptors.copy_type;
         match scheme {
             Some(scheme) => {
                 let scheme = scheme.to_string().to_lowercase();
@@ -233,7 +219,7 @@ impl Environment {
                 }
             }
             None => {
-                let descriptors = &parameters.descriptors().checkpoint;
+                let descriptors = &parameters.descriptors.checkpoint;
                 let list = ListOverride::Elements(descriptors.len());
                 self.set_list(DESCRIPTORS, list, "SCR_COPY_TYPE", copy_type);
                 for (at, CheckpointDescriptor { descriptor, origin }) in descriptors.iter().enumerate() {
@@ -255,7 +241,7 @@ impl Environment {
 
     /// The capacities that the CNTLDIR and CACHEDIR lines require.
     fn take_directories(&mut self, parameters: &Parameters) {
-        for (table, checks) in [("CNTLDIR", parameters.control_checks()), ("CACHEDIR", parameters.cache_checks())] {
+        for (table, checks) in [("CNTLDIR", &parameters.control_checks), ("CACHEDIR", &parameters.cache_checks)] {
             for check in checks {
                 let bytes = check.bytes.unwrap_or_default().to_string();
                 self.set(&format!("{table}={}", check.directory), bytes, table, &check.origin);

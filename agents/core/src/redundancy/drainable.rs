@@ -2,7 +2,6 @@
 //! with reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use holdfast_model::{CheckpointId, Inventory, Locations, Rank, RankDescriptor, Scheme};
 
@@ -23,20 +22,21 @@ pub enum Drainability {
 }
 
 /// Why a checkpoint cannot be completed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IncompleteReason {
-    /// It was never complete in cache: the run ended while it was written.
+    #[error("it was never complete: the run ended while it was written")]
     NeverComplete,
-    /// No healthy node has all files of one of its ranks.
+    #[error("no healthy node holds all files of any of its ranks")]
     NothingHeld,
     /// All files of some groups are lost.
+    #[error("only {seen} of {expected} redundancy groups have files left")]
     GroupsUnseen {
         /// Groups that the descriptors record.
         expected: u32,
         /// Groups of which any file is left.
         seen: u32,
     },
-    /// A group lost files, and the redundancy of other members was not made.
+    #[error("group {group_id} lost {missing} member(s), and the redundancy of {} was not made", named(unprotected))]
     GroupUnprotected {
         /// World rank of its member 0.
         group_id: u32,
@@ -44,6 +44,11 @@ pub enum IncompleteReason {
         unprotected: Vec<Rank>,
     },
     /// A group lost more than its scheme allows.
+    #[error(
+        "group {group_id} lost {missing} member(s){}{}",
+        beyond_limit(*scheme),
+        if ranks.is_empty() { String::new() } else { format!(" ({})", named(ranks)) }
+    )]
     GroupLost {
         scheme: Scheme,
         /// World rank of its member 0.
@@ -52,36 +57,13 @@ pub enum IncompleteReason {
         /// The missing ranks that are known by name.
         ranks: Vec<Rank>,
     },
+    #[error("its descriptors contradict each other: {0}")]
     InconsistentDescriptors(String),
 }
 
-impl fmt::Display for IncompleteReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            IncompleteReason::NeverComplete => f.write_str("it was never complete: the run ended while it was written"),
-            IncompleteReason::NothingHeld => f.write_str("no healthy node holds all files of any of its ranks"),
-            IncompleteReason::GroupsUnseen { expected, seen } => {
-                write!(f, "only {seen} of {expected} redundancy groups have files left")
-            }
-            IncompleteReason::GroupUnprotected { group_id, missing, unprotected } => {
-                let named = named(unprotected);
-                write!(f, "group {group_id} lost {missing} member(s), and the redundancy of {named} was not made")
-            }
-            IncompleteReason::GroupLost { scheme, group_id, missing, ranks } => {
-                write!(f, "group {group_id} lost {missing} member(s)")?;
-                if let Some(scheme) = registry::get(*scheme) {
-                    write!(f, ", and {}", scheme.limit())?;
-                }
-                if !ranks.is_empty() {
-                    write!(f, " ({})", named(ranks))?;
-                }
-                Ok(())
-            }
-            IncompleteReason::InconsistentDescriptors(what) => {
-                write!(f, "its descriptors contradict each other: {what}")
-            }
-        }
-    }
+/// What a scheme can restore at the most, as the end of a sentence; empty if the scheme is unknown.
+pub(super) fn beyond_limit(scheme: Scheme) -> String {
+    registry::get(scheme).map(|scheme| format!(", and {}", scheme.limit())).unwrap_or_default()
 }
 
 /// Judges checkpoint `id` from what the healthy nodes hold, and from where it is by their flush files: `None` if no

@@ -6,7 +6,6 @@
 //! are never in one group, whatever a failure domain is: a node, a rack, a power feed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use holdfast_model::{Descriptor, Rank, RankDescriptor, Scheme, SchemeNumbers};
 use thiserror::Error;
@@ -81,35 +80,18 @@ pub struct Membership<'a> {
 }
 
 /// Why a run has not the requested protection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForcedLocal {
-    OneDomain {
-        asked: Scheme,
-    },
-    /// One failure domain has more ranks than all others together.
-    DomainTooLarge {
-        asked: Scheme,
-        domain: u32,
-        ranks: usize,
-        world: usize,
-    },
-}
-
-impl fmt::Display for ForcedLocal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ForcedLocal::OneDomain { asked } => write!(
-                f,
-                "{asked} was requested, but all ranks run in one failure domain: checkpoints in cache are LOCAL and do \
-                 not survive its loss; use more nodes"
-            ),
-            ForcedLocal::DomainTooLarge { asked, domain, ranks, world } => write!(
-                f,
-                "{asked} was requested, but failure domain {domain} runs {ranks} of {world} ranks, more than all \
-                 others together: checkpoints in cache are LOCAL; spread the ranks more evenly"
-            ),
-        }
-    }
+    #[error(
+        "{asked} was requested, but all ranks run in one failure domain: checkpoints in cache are LOCAL and do not \
+         survive its loss; use more nodes"
+    )]
+    OneDomain { asked: Scheme },
+    #[error(
+        "{asked} was requested, but failure domain {domain} runs {ranks} of {world} ranks, more than all others \
+         together: checkpoints in cache are LOCAL; spread the ranks more evenly"
+    )]
+    DomainTooLarge { asked: Scheme, domain: u32, ranks: usize, world: usize },
 }
 
 /// Why no groups can be formed by the requested rules.

@@ -2,10 +2,10 @@
 //! the node where it now runs (`SCR manual §11.4.2` to `§11.4.4`). A pure function; the agents carry the plan out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use holdfast_model::{CheckpointId, Holding, Inventory, Rank, RankDescriptor, Scheme};
 
+use super::drainable::beyond_limit;
 use super::groups::{Groups, NeighbourCopy, Site};
 use super::inventory::{Held, by_rank, named};
 use super::registry;
@@ -87,21 +87,24 @@ impl RestartPlan {
 }
 
 /// Why a checkpoint cannot be used for this run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableCheckpoint {
-    /// No healthy node has anything of it.
+    #[error("no healthy node has files of it")]
     NothingHeld,
     /// It has files of a rank that this run does not have, or was written by a run of another size.
+    #[error("it was written by a run of {found} or more ranks, and this run has {world}")]
     OtherWorldSize {
         /// Ranks of this run.
         world: u32,
         /// What was found: a number of ranks at least this.
         found: u32,
     },
-    /// It is unknown how these ranks were protected: their files and all copies of their descriptors are lost.
+    /// It is unknown how these ranks were protected.
+    #[error("all files of {} are lost, and so are the copies of the descriptors", named(_0))]
     NoDescriptor(Vec<Rank>),
+    #[error("its descriptors contradict each other: {0}")]
     InconsistentDescriptors(String),
-    /// Files are lost, and the redundancy of others of their group was not made.
+    #[error("group {group_id} lost {}, and the redundancy of {} was not made", named(ranks), named(unprotected))]
     Unprotected {
         /// World rank of the group's member 0.
         group_id: u32,
@@ -110,48 +113,16 @@ pub enum UnusableCheckpoint {
         unprotected: Vec<Rank>,
     },
     /// More is lost than the scheme can restore.
+    #[error("{}{}", match group_id {
+        Some(group_id) => format!("group {group_id} lost {}", named(ranks)),
+        None => format!("{} lost all files", named(ranks)),
+    }, beyond_limit(*scheme))]
     Lost {
         scheme: Scheme,
         /// World rank of the group's member 0, where one group is concerned.
         group_id: Option<u32>,
         ranks: Vec<Rank>,
     },
-}
-
-impl fmt::Display for UnusableCheckpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UnusableCheckpoint::NothingHeld => f.write_str("no healthy node has files of it"),
-            UnusableCheckpoint::OtherWorldSize { world, found } => {
-                write!(f, "it was written by a run of {found} or more ranks, and this run has {world}")
-            }
-            UnusableCheckpoint::NoDescriptor(ranks) => {
-                write!(f, "all files of {} are lost, and so are the copies of the descriptors", named(ranks))
-            }
-            UnusableCheckpoint::InconsistentDescriptors(what) => {
-                write!(f, "its descriptors contradict each other: {what}")
-            }
-            UnusableCheckpoint::Unprotected { group_id, ranks, unprotected } => write!(
-                f,
-                "group {group_id} lost {}, and the redundancy of {} was not made",
-                named(ranks),
-                named(unprotected)
-            ),
-            UnusableCheckpoint::Lost { scheme, group_id, ranks } => {
-                if let Some(group_id) = group_id {
-                    write!(f, "group {group_id} lost ")?;
-                }
-                write!(f, "{}", named(ranks))?;
-                if group_id.is_none() {
-                    write!(f, " lost all files")?;
-                }
-                match registry::get(*scheme) {
-                    Some(scheme) => write!(f, ", and {}", scheme.limit()),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
 }
 
 /// Plans the restart from checkpoint `id`. `sites[r]` is where rank `r` of the new run runs; inventories, each with the

@@ -161,11 +161,6 @@ impl OpenContainer {
             _ => &ANY,
         }
     }
-
-    /// True if members can have any value.
-    fn takes_any(&self) -> bool {
-        matches!(self.schema, Schema::Any | Schema::List(Schema::Any))
-    }
 }
 
 /// Reads one value inside `depth` open containers. A value of another structure is recorded, and reading goes on,
@@ -207,7 +202,8 @@ pub fn walk<R: Read>(
         }
         loop {
             let Some(container) = open.last_mut() else { return Ok(()) };
-            if container.takes_any() {
+            // Members can have any value.
+            if matches!(container.schema, Schema::Any | Schema::List(Schema::Any)) {
                 container.left -= source.skip_plain(container.left);
                 let offset = source.offset();
                 if container.left > 0

@@ -46,7 +46,8 @@ impl Container {
                 parts.push(PhysicalFile::open(&part)?);
             }
         }
-        let mut container = Container::from_parts(path, parts)?;
+        let slots = order(&parts)?;
+        let mut container = Container::with_order(path, parts, slots);
         if let Some(number) = alone {
             let anomaly = Anomaly::PartAlone { number, files };
             container.warnings.push(Warning { path: path.to_owned(), anomaly });
@@ -55,20 +56,10 @@ impl Container {
     }
 
     /// Makes a container of checked files.
-    fn from_parts(path: &Path, parts: Vec<PhysicalFile>) -> Result<Container, SionError> {
-        let slots = order(&parts)?;
-        Ok(Container::with_order(path, parts, slots))
-    }
-
     pub(super) fn with_order(path: &Path, parts: Vec<PhysicalFile>, slots: Vec<Slot>) -> Container {
         let mut warnings: Vec<Warning> = parts.iter().flat_map(|part| part.warnings.iter().cloned()).collect();
         warnings.extend(rank_twice(&parts).map(|anomaly| Warning { path: path.to_owned(), anomaly }));
         Container { path: path.to_owned(), parts, slots, warnings, ranks_are_numbers: false }
-    }
-
-    /// Numbers the tasks by their global ranks, because a file of the set is lost and the numbers have gaps.
-    pub(super) fn number_by_rank(&mut self) {
-        self.ranks_are_numbers = true;
     }
 
     pub(super) fn warn(&mut self, path: &Path, anomaly: Anomaly) {

@@ -58,7 +58,7 @@ pub fn recover(path: &Path) -> Result<Container, SionError> {
     let (slots, by_mapping) = order(&parts);
     let mut container = Container::with_order(path, parts, slots);
     if !lost.is_empty() {
-        container.number_by_rank();
+        container.ranks_are_numbers = true;
     } else if !by_mapping {
         container.warn(path, Anomaly::MappingLost);
     }

@@ -11,12 +11,18 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::control::ControlError;
 use holdfast_model::{CheckpointId, Generation};
+use serde::Serialize;
 
 use crate::agent::Agent;
 use crate::directories::claim::{self, ClaimError};
 use crate::directories::paths::Paths;
-use crate::state::memory;
+use crate::state::{memory, state_file};
 use crate::store::{FlushRecord, StoreError};
+
+/// The state file with the last generation of the steps whose remains were removed.
+const FORGOTTEN: &str = "holdfast.forgotten";
+/// That with the number of runs whose halt conditions were removed.
+const ENDED_RUNS: &str = "holdfast.ended_runs";
 
 /// Why the remains of a finished step could not be removed.
 #[derive(Debug, thiserror::Error)]
@@ -51,13 +57,14 @@ pub enum ForgetError {
 /// When something cannot be deleted; it can be done again.
 pub fn finished_steps(agent: &Agent, finished: Generation) -> Result<(), ForgetError> {
     let control = agent.paths.control();
-    if memory::read_forgotten(&control) >= finished {
+    if state_file::read(&control.join(FORGOTTEN)).unwrap_or(Generation::NONE) >= finished {
         return Ok(());
     }
     agent.halt.clear()?;
-    clear_caches(agent)?;
-    memory::write_forgotten(&control, finished)
-        .map_err(|source| ForgetError::Record { directory: control.display().to_string(), source })
+    // Also datasets that LLNL's library has written since this agent read the filemaps.
+    agent.store.begin_run(&[], &[])?;
+    agent.store.clear()?;
+    record(&control, FORGOTTEN, &finished)
 }
 
 /// Removes the directories of the job in another prefix directory: two jobs in one Slurm allocation have the same id,
@@ -84,12 +91,6 @@ pub(crate) fn other_job(paths: &Paths, prefix: &Path, bases: &[String]) -> Resul
     Ok(())
 }
 
-/// Deletes all datasets, also those that LLNL's library has written since this agent read the filemaps.
-fn clear_caches(agent: &Agent) -> Result<(), StoreError> {
-    agent.store.begin_run(&[], &[])?;
-    agent.store.clear()
-}
-
 /// Removes the halt conditions of earlier runs in this allocation, unless that was done before: each run has conditions
 /// of its own, and the reason why the last one ended must not end this one. Blocks.
 ///
@@ -97,12 +98,16 @@ fn clear_caches(agent: &Agent) -> Result<(), StoreError> {
 /// When they cannot be removed; it can be done again.
 pub fn earlier_runs(agent: &Agent, runs: u32) -> Result<(), ForgetError> {
     let control = agent.paths.control();
-    if memory::read_ended_runs(&control) >= runs {
+    if state_file::read(&control.join(ENDED_RUNS)).unwrap_or(0) >= runs {
         return Ok(());
     }
     agent.halt.clear()?;
-    memory::write_ended_runs(&control, runs)
-        .map_err(|source| ForgetError::Record { directory: control.display().to_string(), source })
+    record(&control, ENDED_RUNS, &runs)
+}
+
+fn record(control: &Path, file: &str, value: &impl Serialize) -> Result<(), ForgetError> {
+    let failed = |source| ForgetError::Record { directory: control.display().to_string(), source };
+    state_file::write(&control.join(file), value).map_err(failed)
 }
 
 #[cfg(test)]

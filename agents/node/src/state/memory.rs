@@ -23,10 +23,6 @@ const MEMBER: &str = "holdfast.member";
 const DIRECT_FILES: &str = "holdfast.direct_files.log";
 /// The generation that ended, if the job is being drained.
 const ENDED: &str = "holdfast.ended";
-/// The last generation of the steps whose remains were removed.
-const FORGOTTEN: &str = "holdfast.forgotten";
-/// The number of runs whose halt conditions were removed.
-const ENDED_RUNS: &str = "holdfast.ended_runs";
 
 /// This node's state of the run's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,26 +158,6 @@ pub fn read_ended(control: &Path) -> Generation {
 /// Records that a generation has ended: an agent that is restarted takes no part in it.
 pub fn write_ended(control: &Path, ended: Generation) -> io::Result<()> {
     state_file::write(&control.join(ENDED), &ended)
-}
-
-/// The last generation of the finished steps whose remains this node has removed.
-pub fn read_forgotten(control: &Path) -> Generation {
-    state_file::read(&control.join(FORGOTTEN)).unwrap_or(Generation::NONE)
-}
-
-/// Records that the remains of the steps up to this generation are removed.
-pub fn write_forgotten(control: &Path, finished: Generation) -> io::Result<()> {
-    state_file::write(&control.join(FORGOTTEN), &finished)
-}
-
-/// The number of earlier runs in this allocation whose halt conditions this node has removed.
-pub fn read_ended_runs(control: &Path) -> u32 {
-    state_file::read(&control.join(ENDED_RUNS)).unwrap_or_default()
-}
-
-/// Records that the halt conditions of so many runs are removed.
-pub fn write_ended_runs(control: &Path, runs: u32) -> io::Result<()> {
-    state_file::write(&control.join(ENDED_RUNS), &runs)
 }
 
 #[cfg(test)]

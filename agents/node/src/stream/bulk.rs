@@ -37,22 +37,6 @@ impl OutgoingStream {
     }
 }
 
-impl Read for OutgoingStream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(buffer).map_err(|error| explain(&self.stream.sock, error))
-    }
-}
-
-impl Write for OutgoingStream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.write(bytes).map_err(|error| explain(&self.stream.sock, error))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush().map_err(|error| explain(&self.stream.sock, error))
-    }
-}
-
 impl IncomingStream {
     /// Takes a stream over from the asynchronous server.
     pub(crate) fn from_async(
@@ -108,35 +92,37 @@ impl IncomingStream {
     }
 }
 
-impl Read for IncomingStream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(buffer).map_err(|error| explain(&self.stream.sock, error))
-    }
+/// Both ends read and write alike, and close the connection when they are dropped.
+macro_rules! end_of_stream {
+    ($end:ty) => {
+        impl Read for $end {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.stream.read(buffer).map_err(|error| explain(&self.stream.sock, error))
+            }
+        }
+
+        impl Write for $end {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.stream.write(bytes).map_err(|error| explain(&self.stream.sock, error))
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                self.stream.flush().map_err(|error| explain(&self.stream.sock, error))
+            }
+        }
+
+        impl Drop for $end {
+            /// The list of open connections also holds the socket, which would otherwise stay open, and the peer would
+            /// wait.
+            fn drop(&mut self) {
+                let _ = self.stream.sock.shutdown(Shutdown::Both);
+            }
+        }
+    };
 }
 
-impl Write for IncomingStream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.write(bytes).map_err(|error| explain(&self.stream.sock, error))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush().map_err(|error| explain(&self.stream.sock, error))
-    }
-}
-
-impl Drop for OutgoingStream {
-    /// The list of open connections also holds the socket, which would otherwise stay open, and the peer would wait.
-    fn drop(&mut self) {
-        let _ = self.stream.sock.shutdown(Shutdown::Both);
-    }
-}
-
-impl Drop for IncomingStream {
-    /// As for [`OutgoingStream`]: the list of open connections must not keep it open.
-    fn drop(&mut self) {
-        let _ = self.stream.sock.shutdown(Shutdown::Both);
-    }
-}
+end_of_stream!(OutgoingStream);
+end_of_stream!(IncomingStream);
 
 /// Limits how long a socket may carry no data. The orchestrator notices a lost node much earlier; this prevents that a
 /// thread waits for ever.

@@ -84,7 +84,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     preview: |_| Ok(AllocationPreview::default()),
     open: |request| Box::pin(async move { Ok(Arc::new(Local::create(request)?) as Arc<dyn Allocation>) }),
     reopen: |record, spec, logs| {
-        let (identity, faults) = (record.identity().clone(), spec.map(faults_of).unwrap_or_default());
+        let (identity, faults) = (record.identity.clone(), spec.map(faults_of).unwrap_or_default());
         let opened = record.details().and_then(|directories| Local::with(identity, directories, faults, logs));
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
@@ -92,10 +92,9 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     continues: |record, next| {
         let details = record.details::<LocalDirectories>();
         next.left >= next.needed
-            && record.identity().nodes.len() == next.spec.nodes as usize
+            && record.identity.nodes.len() == next.spec.nodes as usize
             && details.is_ok_and(|directories| {
-                let roots =
-                    record.identity().nodes.iter().filter(|node| directories.roots.join(node.as_str()).is_dir());
+                let roots = record.identity.nodes.iter().filter(|node| directories.roots.join(node.as_str()).is_dir());
                 directories.workspace.is_some() && !has_ended(directories.end) && roots.count() >= next.needed
             })
     },
@@ -160,7 +159,8 @@ impl Workspace {
     /// Makes a workspace with a random name below the temporary directory.
     fn create(user: &str, job_id: &str) -> Result<Self, OwnedError> {
         let stem = format!("holdfast-{user}-");
-        let directory = temporary_directory()?.new_random_directory(&stem, Access::Private, &marker(job_id))?;
+        let directory =
+            Base::trusted(&std::env::temp_dir())?.new_random_directory(&stem, Access::Private, &marker(job_id))?;
         Ok(Workspace { directory })
     }
 
@@ -182,12 +182,6 @@ impl Workspace {
     fn roots(&self) -> Result<OwnedDirectory, OwnedError> {
         self.directory.create_directory(ROOTS, Access::Private)
     }
-}
-
-/// The temporary directory, in which no other user can exchange a directory of ours.
-fn temporary_directory() -> Result<Base, OwnedError> {
-    let path = std::env::temp_dir();
-    Base::trusted(&path)
 }
 
 /// Virtual nodes on this machine.

@@ -97,17 +97,17 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         Box::pin(async move { Ok(Arc::new(Slurm::of_environment(logs, user).await?) as Arc<dyn Allocation>) })
     },
     reopen: |record, _, logs| {
-        Box::pin(async move { Ok(Arc::new(Slurm::reopen(record.identity(), logs).await?) as Arc<dyn Allocation>) })
+        Box::pin(async move { Ok(Arc::new(Slurm::reopen(&record.identity, logs).await?) as Arc<dyn Allocation>) })
     },
     is_available: |record| {
         let variable = |name: &str| std::env::var(name).ok();
         let incarnation = record.details::<Incarnation>().unwrap_or_default();
-        job_of_environment(variable).as_ref() == Some(&record.identity().job_id)
+        job_of_environment(variable).as_ref() == Some(&record.identity.job_id)
             && restarts_of_environment(variable) == incarnation.restarts
     },
     // The nodes of an allocation stay the same until its end.
     continues: |_, _| true,
-    place: |record| format!("the nodes of Slurm job {}", record.identity().job_id),
+    place: |record| format!("the nodes of Slurm job {}", record.identity.job_id),
 };
 
 /// What distinguishes the allocations of a job that was requeued.

@@ -105,17 +105,17 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     preview,
     open: |request| Box::pin(async move { Ok(Arc::new(Ssh::open(request).await?) as Arc<dyn Allocation>) }),
     reopen: |record, _, logs| {
-        let opened = record.details().and_then(|hosts| Ssh::reopen(record.identity().clone(), hosts, logs));
+        let opened = record.details().and_then(|hosts| Ssh::reopen(record.identity.clone(), hosts, logs));
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
     // There is no resource manager that could reclaim them.
     is_available: |_| true,
     continues: |record, next| {
         next.left >= next.needed
-            && record.identity().nodes == next.spec.hosts
+            && record.identity.nodes == next.spec.hosts
             && record.details::<Hosts>().is_ok_and(|hosts| !has_ended(hosts.end))
     },
-    place: |record| format!("the hosts {}", hostlist::compress(&record.identity().nodes)),
+    place: |record| format!("the hosts {}", hostlist::compress(&record.identity.nodes)),
 };
 
 /// What a successor of this orchestrator needs to know of the hosts.

@@ -48,7 +48,7 @@ pub(super) fn cntl_dir(words: &[String]) -> ExitResult {
         print(bases.join(" "))?;
         return Ok(YES);
     }
-    let user = args.user.or_else(|| parameters.user().map(str::to_owned));
+    let user = args.user.or_else(|| parameters.user.clone());
     let job = args.jobid.map(|id| id.to_string()).or_else(|| given_job_id(&parameters)).or_else(job_id);
     let (Some(user), Some(job)) = (user, job) else {
         print("INVALID")?;
@@ -62,7 +62,7 @@ pub(super) fn cntl_dir(words: &[String]) -> ExitResult {
 /// The control directory of the job of this process, if it is in one.
 pub(super) fn control_directory() -> Option<PathBuf> {
     let parameters = parameters().ok()?;
-    let (user, job) = (parameters.user()?, given_job_id(&parameters).or_else(job_id)?);
+    let (user, job) = (parameters.user.as_deref()?, given_job_id(&parameters).or_else(job_id)?);
     Some(job_directory(&control_base(&parameters), user, &job).into())
 }
 
@@ -90,7 +90,7 @@ pub(super) fn prefix(parameters: &Parameters) -> PathBuf {
 /// The bases of the caches, each once, in the order of their descriptors.
 pub(super) fn cache_bases(parameters: &Parameters) -> Vec<String> {
     let mut bases: Vec<String> = Vec::new();
-    for cache in &parameters.descriptors().cache {
+    for cache in &parameters.descriptors.cache {
         if !bases.contains(&cache.base) {
             bases.push(cache.base.clone());
         }

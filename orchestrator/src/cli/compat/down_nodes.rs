@@ -124,9 +124,9 @@ fn failed_checks(
     let mut arguments: Vec<String> = Vec::new();
     arguments.extend(free.then(|| "--free".to_owned()));
     let control = [directories::control_base(parameters)];
-    arguments.extend(["--cntl".to_owned(), sized(&control, parameters.control_checks())]);
+    arguments.extend(["--cntl".to_owned(), sized(&control, &parameters.control_checks)]);
     let caches = directories::cache_bases(parameters);
-    arguments.extend(["--cache".to_owned(), sized(&caches, parameters.cache_checks())]);
+    arguments.extend(["--cache".to_owned(), sized(&caches, &parameters.cache_checks)]);
     let answers = node_commands::run_on(nodes, None, "scr_check_node", &arguments)?;
     let failed = nodes.iter().filter_map(|node| match answers.get(node).and_then(|lines| lines.first()) {
         Some(line) if line.contains("PASS") => None,

@@ -11,7 +11,7 @@ use holdfast_model::{ContainerPlaces, ContainerRequest, Rank, Unplaced};
 use holdfast_wire::agent::{AgentEvent, CopyReply};
 
 use super::{DrainMachine, Phase};
-use crate::drain::action::{DrainAction, Findings};
+use crate::drain::action::{DrainRequest, Findings};
 use crate::drain::completion::{self, Dataset, Failures, Published, Rebuilds};
 use crate::drain::copying::Copying;
 use crate::drain::error::RequestFailure;
@@ -34,8 +34,7 @@ impl DrainMachine {
             Box::new(ContainerRequest { ranks: *ranks, streams: streams.clone(), files: policy.files })
         });
         self.phase = Phase::Opening(target);
-        let open = |request| DrainAction::OpenDirectory { request, checkpoint, name, container };
-        self.start_here(PrefixStep::OpenDirectory, open);
+        self.start_here(PrefixStep::OpenDirectory, DrainRequest::OpenDirectory { checkpoint, name, container });
     }
 
     pub(super) fn copy_ended(&mut self, order: CopyOrder, outcome: Result<CopyReply, RequestFailure>) {
@@ -93,8 +92,7 @@ impl DrainMachine {
         }
         let packed = mem::take(&mut dataset.copied.packed);
         self.phase = Phase::Committing(dataset);
-        let commit = |request| DrainAction::CommitContainer { request, directory, packed };
-        self.start_here(PrefixStep::CommitContainer, commit);
+        self.start_here(PrefixStep::CommitContainer, DrainRequest::CommitContainer { directory, packed });
     }
 
     pub(super) fn committed(&mut self) {
@@ -107,7 +105,7 @@ impl DrainMachine {
     fn scan(&mut self, dataset: Dataset) {
         let directory = dataset.destination.directory.clone();
         self.phase = Phase::Scanning(dataset);
-        self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
+        self.start_here(PrefixStep::Scan, DrainRequest::Scan { directory });
     }
 
     pub(super) fn scanned(&mut self, mut scan: Box<Scan>) {
@@ -156,7 +154,7 @@ impl DrainMachine {
     fn rescan(&mut self, dataset: Dataset, failures: Failures, rebuilt: BTreeSet<Rank>, reasons: Vec<String>) {
         let directory = dataset.destination.directory.clone();
         self.phase = Phase::Rescanning(dataset, failures, rebuilt, reasons);
-        self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
+        self.start_here(PrefixStep::Scan, DrainRequest::Scan { directory });
     }
 
     /// Nothing is left to rebuild: publishes the dataset. If its files are in a container, the plain ones, those that
@@ -179,7 +177,7 @@ impl DrainMachine {
         };
         let directory = dataset.destination.directory.clone();
         self.phase = Phase::Repacking(dataset, failures, rebuilt, reasons);
-        self.start_here(PrefixStep::Repack, |request| DrainAction::Repack { request, directory, container, files });
+        self.start_here(PrefixStep::Repack, DrainRequest::Repack { directory, container, files });
     }
 
     /// Plain files were moved into a container, or stay plain for a reason.
@@ -229,7 +227,7 @@ impl DrainMachine {
         let (directory, make_current) = (dataset.destination.directory.clone(), dataset.target.make_current());
         let findings = Box::new(Findings { directory, scan, inspection, make_current });
         self.phase = Phase::Publishing(Published { dataset, rebuilt, reasons, complete });
-        self.start_here(PrefixStep::Publish, |request| DrainAction::Publish { request, findings });
+        self.start_here(PrefixStep::Publish, DrainRequest::Publish { findings });
     }
 
     pub(super) fn published(&mut self, refused: Option<String>, unplaced: Option<Unplaced>) {
@@ -262,12 +260,12 @@ impl DrainMachine {
         match report.result {
             DrainResult::Nothing | DrainResult::Complete { .. } => {
                 self.phase = Phase::Abandoning(Box::new(report));
-                self.start_here(PrefixStep::AbandonFlushes, |request| DrainAction::AbandonFlushes { request });
+                self.start_here(PrefixStep::AbandonFlushes, DrainRequest::AbandonFlushes);
             }
             // Nothing more can be saved: a restart needs an older one.
             DrainResult::Incomplete { .. } if !report.retry_may_help => {
                 self.phase = Phase::FindingOlder(Box::new(report));
-                self.start_here(PrefixStep::FindOlder, |request| DrainAction::FindOlder { request });
+                self.start_here(PrefixStep::FindOlder, DrainRequest::FindOlder);
             }
             DrainResult::Incomplete { .. } | DrainResult::Failed { .. } => self.finish_drained(report),
         }

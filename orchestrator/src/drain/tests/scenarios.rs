@@ -18,25 +18,25 @@ fn incomplete(world: &World) -> (u64, &str) {
 }
 
 fn inventory_of(node: u32) -> impl Fn(&DrainAction) -> bool {
-    move |action| matches!(action, DrainAction::TakeInventory { agent, .. } if agent.node == name(node))
+    move |action| matches!(action, DrainAction::Request(_, DrainRequest::TakeInventory { agent, .. }) if agent.node == name(node))
 }
 
 fn copy_of(node: u32) -> impl Fn(&DrainAction) -> bool {
-    move |action| matches!(action, DrainAction::Copy { agent, .. } if agent.node == name(node))
+    move |action| matches!(action, DrainAction::Request(_, DrainRequest::Copy { agent, .. }) if agent.node == name(node))
 }
 
 fn is_verify(action: &DrainAction) -> bool {
-    matches!(action, DrainAction::Verify { .. })
+    matches!(action, DrainAction::Request(_, DrainRequest::Verify { .. }))
 }
 
 fn is_rebuild(action: &DrainAction) -> bool {
-    matches!(action, DrainAction::Rebuild { .. })
+    matches!(action, DrainAction::Request(_, DrainRequest::Rebuild { .. }))
 }
 
 /// The nodes of the verifications so far, `here` for the orchestrator.
 fn verified_at(world: &World) -> Vec<String> {
     let node = |action: &DrainAction| match action {
-        DrainAction::Verify { agent, .. } => {
+        DrainAction::Request(_, DrainRequest::Verify { agent, .. }) => {
             Some(agent.as_ref().map_or("here".to_owned(), |agent| agent.node.to_string()))
         }
         _ => None,
@@ -57,7 +57,11 @@ fn the_newest_dataset_is_copied_by_every_node_and_indexed() {
     expected.extend(copied);
     expected.push("indexed 2 true".to_owned());
     assert_eq!(world.events(), expected);
-    let noted = world.log.iter().filter(|action| matches!(action, DrainAction::NoteFlushed { .. })).count();
+    let noted = world
+        .log
+        .iter()
+        .filter(|action| matches!(action, DrainAction::Request(_, DrainRequest::NoteFlushed { .. })))
+        .count();
     assert_eq!(noted, 4);
     assert!(verified_at(&world).is_empty(), "what was just copied with checksums is not read again");
 }
@@ -106,7 +110,7 @@ fn an_older_flushed_dataset_is_enough_only_if_its_copy_is_intact() {
 
 #[test]
 fn nothing_is_said_to_be_drained_if_the_prefix_directory_cannot_be_examined() {
-    let examine = |action: &DrainAction| matches!(action, DrainAction::ExamineFlushed { .. });
+    let examine = |action: &DrainAction| matches!(action, DrainAction::Request(_, DrainRequest::ExamineFlushed { .. }));
     let mut world = World::new(4, XOR, &[1, 2]);
     flushed(&mut world, &[2]);
     world.run(examine);
@@ -255,7 +259,7 @@ fn a_damaged_file_affects_its_rank_only() {
 #[test]
 fn if_no_agent_answers_the_drain_fails_and_may_be_repeated() {
     let mut world = World::new(2, XOR, &[1]);
-    world.run(|action| matches!(action, DrainAction::TakeInventory { .. }));
+    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::TakeInventory { .. })));
     world.fail(inventory_of(0));
     world.fail(inventory_of(1));
     world.wait();
@@ -349,7 +353,9 @@ fn output_is_drained_first_and_does_not_end_the_drain() {
     world.run(|_| false);
     assert_eq!(world.report().result, complete(2));
     let published = world.log.iter().filter_map(|action| match action {
-        DrainAction::Publish { findings, .. } => Some((findings.directory.to_string(), findings.make_current)),
+        DrainAction::Request(_, DrainRequest::Publish { findings, .. }) => {
+            Some((findings.directory.to_string(), findings.make_current))
+        }
         _ => None,
     });
     let expected = [("directory.3".to_owned(), false), ("directory.2".to_owned(), true)];
@@ -425,8 +431,13 @@ fn a_rebuild_that_fails_at_an_agent_is_done_by_the_orchestrator() {
     let mut world = World::new(4, XOR, &[1]);
     world.without(&[3]);
     world.run(is_rebuild);
-    world.fail(|action| matches!(action, DrainAction::Rebuild { agent: Some(_), .. }));
-    assert!(world.open.values().all(|action| matches!(action, DrainAction::Rebuild { agent: None, .. })));
+    world.fail(|action| matches!(action, DrainAction::Request(_, DrainRequest::Rebuild { agent: Some(_), .. })));
+    assert!(
+        world
+            .open
+            .values()
+            .all(|action| matches!(action, DrainAction::Request(_, DrainRequest::Rebuild { agent: None, .. })))
+    );
     world.release();
     assert_eq!(world.report().result, complete(1));
 }
@@ -446,19 +457,19 @@ fn a_rebuild_that_fails_leaves_the_dataset_incomplete() {
 #[test]
 fn the_drain_fails_if_it_cannot_be_published() {
     let mut world = World::new(4, XOR, &[1, 2]);
-    world.run(|action| matches!(action, DrainAction::Publish { .. }));
+    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::Publish { .. })));
     world.fail(|_| true);
     assert_eq!(
         world.end,
         Some(DrainEnd::Failed(DrainError::Prefix { reason: "disk error".to_owned(), unwritable: false }))
     );
-    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::CloseDirectory { .. })));
+    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::Request(_, DrainRequest::CloseDirectory))));
 }
 
 #[test]
 fn the_drain_fails_if_no_directory_can_be_opened() {
     let mut world = World::new(4, XOR, &[1]);
-    world.run(|action| matches!(action, DrainAction::OpenDirectory { .. }));
+    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::OpenDirectory { .. })));
     world.fail(|_| true);
     assert!(matches!(&world.end, Some(DrainEnd::Failed(DrainError::Prefix { .. }))));
 }
@@ -479,7 +490,7 @@ fn files_whose_agent_is_lost_are_verified_by_the_orchestrator() {
 fn without_agents_the_orchestrator_verifies() {
     let mut world = World::new(2, XOR, &[1]);
     world.configure(|config| config.crc = false);
-    world.run(|action| matches!(action, DrainAction::Scan { .. }));
+    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::Scan { .. })));
     world.lose(0);
     world.lose(1);
     world.release();
@@ -498,7 +509,7 @@ fn verification_is_spread_over_the_agents() {
 #[test]
 fn a_node_that_is_lost_between_inventory_and_copy_copies_when_it_is_back() {
     let mut world = World::new(4, XOR, &[1]);
-    world.run(|action| matches!(action, DrainAction::OpenDirectory { .. }));
+    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::OpenDirectory { .. })));
     world.lose(2);
     world.release();
     assert!(world.end.is_none());
@@ -530,21 +541,21 @@ fn unfinished_flushes_are_removed_after_a_complete_drain_and_kept_after_an_incom
     world.unfinished_flushes = [CheckpointId(5)].into();
     world.without(&[1, 2]);
     world.run(|_| false);
-    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::AbandonFlushes { .. })));
+    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::Request(_, DrainRequest::AbandonFlushes))));
 }
 
 #[test]
 fn a_flush_that_cannot_be_removed_does_not_fail_the_drain() {
     let mut world = World::new(3, XOR, &[4]);
-    world.run(|action| matches!(action, DrainAction::AbandonFlushes { .. }));
-    world.fail(|action| matches!(action, DrainAction::AbandonFlushes { .. }));
+    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::AbandonFlushes)));
+    world.fail(|action| matches!(action, DrainAction::Request(_, DrainRequest::AbandonFlushes)));
     assert!(matches!(world.report().result, DrainResult::Complete { .. }));
 }
 
 #[test]
 fn a_drain_ends_the_run_on_every_node_and_a_survey_on_none() {
     let ends_run = |action: &DrainAction| match action {
-        DrainAction::TakeInventory { end_run, .. } => Some(*end_run),
+        DrainAction::Request(_, DrainRequest::TakeInventory { end_run, .. }) => Some(*end_run),
         _ => None,
     };
     let mut world = World::new(3, XOR, &[4]);
@@ -563,13 +574,15 @@ fn packing(config: &mut DrainConfig) {
 fn files_are_packed_and_the_container_is_completed_before_the_scan() {
     let mut world = World::new(4, XOR, &[1]);
     world.configure(packing);
-    world.run(|action| matches!(action, DrainAction::CommitContainer { .. }));
+    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::CommitContainer { .. })));
     let ranks = |action: &DrainAction| match action {
-        DrainAction::Copy { container, .. } => container.as_ref().map(|places| places.ranks.len()),
+        DrainAction::Request(_, DrainRequest::Copy { container, .. }) => {
+            container.as_ref().map(|places| places.ranks.len())
+        }
         _ => None,
     };
     assert_eq!(world.log.iter().filter_map(ranks).collect::<Vec<_>>(), [1, 1, 1, 1]);
-    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::Scan { .. })));
+    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::Request(_, DrainRequest::Scan { .. }))));
     world.release();
     assert_eq!(world.report().result, complete(1));
 }
@@ -580,7 +593,7 @@ fn packed(world: &World) -> Vec<u32> {
 }
 
 fn repack(action: &DrainAction) -> bool {
-    matches!(action, DrainAction::Repack { .. })
+    matches!(action, DrainAction::Request(_, DrainRequest::Repack { .. }))
 }
 
 #[test]
@@ -617,7 +630,7 @@ fn a_file_found_damaged_when_it_is_moved_is_rebuilt_again_or_makes_the_dataset_i
         world.without(&[2]);
         world.configure(packing);
         world.damaged_later.insert(Rank(2));
-        world.run(|action| matches!(action, DrainAction::Repack { .. }));
+        world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::Repack { .. })));
         if !is_redundant {
             // Another member is lost meanwhile.
             world.prefix.get_mut(&CheckpointId(1)).unwrap().files.remove(&Rank(0));
@@ -654,7 +667,8 @@ fn without_a_container_the_files_are_plain_and_the_log_says_so() {
     assert_eq!(world.report().result, complete(1));
     assert_eq!(packed(&world), [0; 0]);
     assert_eq!(world.events()[..2], ["started 1", "plain files 1"]);
-    let is_container = |action: &&DrainAction| matches!(action, DrainAction::CommitContainer { .. });
+    let is_container =
+        |action: &&DrainAction| matches!(action, DrainAction::Request(_, DrainRequest::CommitContainer { .. }));
     assert!(!world.log.iter().any(|action| is_container(&action) || repack(action)));
 }
 
@@ -667,7 +681,7 @@ fn a_partner_packs_the_files_of_a_lost_node_at_a_place_of_their_own() {
     world.release();
     assert_eq!(world.report().result, complete(1));
     let second = |action: &DrainAction| match action {
-        DrainAction::Copy { container, order, .. } if order.round == 2 => container.clone(),
+        DrainAction::Request(_, DrainRequest::Copy { container, order, .. }) if order.round == 2 => container.clone(),
         _ => None,
     };
     let places: Vec<_> = world.log.iter().filter_map(second).flat_map(|places| places.ranks).collect();

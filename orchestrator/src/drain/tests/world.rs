@@ -273,7 +273,7 @@ impl World {
     /// The orders of copies so far, as short texts.
     pub(super) fn copies(&self) -> Vec<String> {
         let copy = |action: &DrainAction| match action {
-            DrainAction::Copy { checkpoint, order, .. } => {
+            DrainAction::Request(_, DrainRequest::Copy { checkpoint, order, .. }) => {
                 let others = order.on_behalf_of.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
                 let only = if order.partners_only { " only" } else { "" };
                 Some(format!("{checkpoint} round {} {}{only} for [{others}]", order.round, order.node))
@@ -314,16 +314,17 @@ impl World {
                 assert_eq!(self.up.get(&agent.node), Some(&agent.address), "{action:?} to an agent that is not up");
             }
             match &action {
-                DrainAction::TakeInventory { agent, end_run: true, .. } => drop(self.running.remove(&agent.node)),
-                DrainAction::OpenDirectory { checkpoint, .. } => {
+                DrainAction::Request(_, DrainRequest::TakeInventory { agent, end_run: true, .. }) => {
+                    self.running.remove(&agent.node);
+                }
+                DrainAction::Request(_, DrainRequest::OpenDirectory { checkpoint, .. }) => {
                     let flushing: Vec<_> = self.running.iter().filter(|node| self.up.contains_key(*node)).collect();
                     assert!(flushing.is_empty(), "a directory is opened while {flushing:?} may flush");
                     self.current = Some(*checkpoint);
                 }
-                DrainAction::Copy { order, .. } => {
+                DrainAction::Request(_, DrainRequest::Copy { order, .. }) => {
                     let node = &order.node;
-                    let same =
-                        |open: &DrainAction| matches!(open, DrainAction::Copy { order, .. } if order.node == *node);
+                    let same = |open: &DrainAction| matches!(open, DrainAction::Request(_, DrainRequest::Copy { order, .. }) if order.node == *node);
                     assert!(!self.open.values().any(same), "{order:?} is under way");
                 }
                 DrainAction::Cancel { request } => assert!(self.open.remove(request).is_some()),
@@ -334,10 +335,11 @@ impl World {
                 }
                 _ => {}
             }
-            if let Some(request) = action.request() {
-                let unknown = |known: &DrainAction| known.request() != Some(request);
+            if let DrainAction::Request(request, _) = &action {
+                let unknown =
+                    |known: &DrainAction| !matches!(known, DrainAction::Request(known, _) if known == request);
                 assert!(self.log.iter().rev().take(100).all(unknown), "{request:?} twice");
-                self.open.insert(request, action.clone());
+                self.open.insert(*request, action.clone());
                 assert!(self.open.len() <= self.at_once, "{} requests at once", self.open.len());
             }
             self.log.push(action);
@@ -356,12 +358,14 @@ impl World {
 
     pub(super) fn carry_out(&mut self, action: &DrainAction) -> Answer {
         match action {
-            DrainAction::TakeInventory { agent, .. } => Answer::Inventory(Box::new(self.inventory(&agent.node))),
-            DrainAction::ExamineFlushed { checkpoint, .. } => {
+            DrainAction::Request(_, DrainRequest::TakeInventory { agent, .. }) => {
+                Answer::Inventory(Box::new(self.inventory(&agent.node)))
+            }
+            DrainAction::Request(_, DrainRequest::ExamineFlushed { checkpoint, .. }) => {
                 let damage = self.lost_flushes.contains(checkpoint).then(|| "a file does not exist".to_owned());
                 Answer::FlushedExamined { damage }
             }
-            DrainAction::OpenDirectory { checkpoint, container, .. } => {
+            DrainAction::Request(_, DrainRequest::OpenDirectory { checkpoint, container, .. }) => {
                 self.prefix.entry(*checkpoint).or_default();
                 self.packing.clear();
                 let directory = DirectoryName::new(format!("directory.{checkpoint}")).unwrap();
@@ -374,7 +378,7 @@ impl World {
                 let container = container.as_deref().map(|request| refused.map_or_else(|| Ok(places(request)), Err));
                 Answer::DirectoryOpened { directory, resumed: self.resumable.contains(checkpoint), container }
             }
-            DrainAction::Copy { checkpoint, order, container, .. } => {
+            DrainAction::Request(_, DrainRequest::Copy { checkpoint, order, container, .. }) => {
                 let left = self.prefix[checkpoint].files.clone();
                 let mut reply = self.copy(*checkpoint, order.node.as_str(), order);
                 for (rank, place) in container.iter().flat_map(|places| &places.ranks) {
@@ -392,7 +396,7 @@ impl World {
                 }
                 Answer::Copied(reply)
             }
-            DrainAction::CommitContainer { packed, .. } => {
+            DrainAction::Request(_, DrainRequest::CommitContainer { packed, .. }) => {
                 let directory = self.prefix.get_mut(&self.current.unwrap()).unwrap();
                 for (rank, PackedRank { first_chunk, .. }) in packed {
                     // A plain file replaces a packed one.
@@ -403,7 +407,7 @@ impl World {
                 }
                 Answer::ContainerCommitted
             }
-            DrainAction::Repack { container, files, .. } => {
+            DrainAction::Request(_, DrainRequest::Repack { container, files, .. }) => {
                 let directory = self.prefix.get_mut(&self.current.unwrap()).unwrap();
                 assert!(files.keys().all(|rank| directory.files[rank] && !directory.packed.contains(rank)));
                 assert!(files.keys().eq(container.streams.keys()));
@@ -414,37 +418,37 @@ impl World {
                 directory.packed.extend(files.keys());
                 Answer::ContainerCommitted
             }
-            DrainAction::Scan { .. } => Answer::Scanned(Box::new(self.scan())),
-            DrainAction::Verify { files, .. } => {
+            DrainAction::Request(_, DrainRequest::Scan { .. }) => Answer::Scanned(Box::new(self.scan())),
+            DrainAction::Request(_, DrainRequest::Verify { files, .. }) => {
                 let directory = &self.prefix[&self.current.unwrap()];
                 let damaged = files.iter().filter(|unit| directory.files.get(&unit.rank) == Some(&false));
                 let damage = FileDamage::Crc { expected: 1, found: 2 };
                 Answer::Verified { damaged: damaged.map(|unit| (unit.name.clone(), damage.clone())).collect() }
             }
-            DrainAction::Rebuild { checkpoint, set, .. } => {
+            DrainAction::Request(_, DrainRequest::Rebuild { checkpoint, set, .. }) => {
                 let directory = self.prefix.get_mut(checkpoint).unwrap();
                 directory.files.extend(set.ranks.iter().map(|rank| (*rank, true)));
                 directory.packed.retain(|rank| !set.ranks.contains(rank));
                 Answer::Rebuilt
             }
-            DrainAction::Publish { findings, .. } => {
+            DrainAction::Request(_, DrainRequest::Publish { findings, .. }) => {
                 let current = self.current.unwrap();
                 let refused = self.refused.contains(&current).then(|| "its path is taken".to_owned());
                 let complete = findings.inspection.completeness == Completeness::Complete && refused.is_none();
                 self.prefix.get_mut(&current).unwrap().indexed = Some(complete);
                 Answer::Published { refused, unplaced: None }
             }
-            DrainAction::CloseDirectory { .. } => Answer::DirectoryClosed,
-            DrainAction::AbandonFlushes { .. } => {
+            DrainAction::Request(_, DrainRequest::CloseDirectory) => Answer::DirectoryClosed,
+            DrainAction::Request(_, DrainRequest::AbandonFlushes) => {
                 let directory = |id| DirectoryName::new(format!("directory.{id}")).unwrap();
                 let ids = std::mem::take(&mut self.unfinished_flushes).into_iter();
                 Answer::FlushesAbandoned { directories: ids.map(directory).collect() }
             }
-            DrainAction::FindOlder { .. } => {
+            DrainAction::Request(_, DrainRequest::FindOlder) => {
                 let flushed = self.datasets.iter().filter(|(id, it)| it.flushed && !self.lost_flushes.contains(id));
                 Answer::OlderFound { checkpoint: flushed.map(|(id, _)| *id).max() }
             }
-            DrainAction::NoteFlushed { .. } => Answer::FlushNoted,
+            DrainAction::Request(_, DrainRequest::NoteFlushed { .. }) => Answer::FlushNoted,
             other => panic!("{other:?} is no request"),
         }
     }
@@ -558,10 +562,11 @@ fn scanned(rank: Rank) -> RankScan {
 
 pub(super) fn agent_of(action: &DrainAction) -> Option<&AgentAt> {
     match action {
-        DrainAction::TakeInventory { agent, .. }
-        | DrainAction::Copy { agent, .. }
-        | DrainAction::NoteFlushed { agent, .. } => Some(agent),
-        DrainAction::Verify { agent, .. } | DrainAction::Rebuild { agent, .. } => agent.as_ref(),
+        DrainAction::Request(_, DrainRequest::TakeInventory { agent, .. })
+        | DrainAction::Request(_, DrainRequest::Copy { agent, .. })
+        | DrainAction::Request(_, DrainRequest::NoteFlushed { agent, .. }) => Some(agent),
+        DrainAction::Request(_, DrainRequest::Verify { agent, .. })
+        | DrainAction::Request(_, DrainRequest::Rebuild { agent, .. }) => agent.as_ref(),
         _ => None,
     }
 }

@@ -155,7 +155,7 @@ async fn the_agent_of_a_fenced_node_is_killed_and_not_waited_for() {
     let (allocation, mut agents) = supervisor();
     let record = dead_agent();
     agents.adopt(&BTreeMap::from([("n1".into(), record)])).await;
-    let mut changes = agents.roster().follow().changes;
+    let (_, mut changes) = agents.roster().follow();
     agents.fence(&"n1".into(), Some(record.address));
     assert!(agents.records().is_empty());
     assert_eq!(changes.try_recv(), Ok(RosterChange::Down { node: "n1".into() }), "the drain does not wait for it");

@@ -29,7 +29,7 @@ use super::opening::{self, Opened};
 use super::requests::{PairRequest, PairRequests};
 use crate::allocation::Allocation;
 use crate::events::report::PairReport;
-use crate::events::{LogEvent, RunReport};
+use crate::events::{LogEvent, PrefixReport, RunReport};
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetEvent, RequestError};
@@ -61,7 +61,7 @@ pub async fn run(options: &RunOptions, replicated: &Replicated) -> Result<RunRep
     if !options.again
         && let Some(earlier) = opening::is_finished(spec, &prefix)?
     {
-        opening::say_finished(&options.screen);
+        options.screen.line("the job was finished in an earlier run and is not run again; `--again` repeats it");
         let outcome = "the job was finished in an earlier run; `holdfast run --again` repeats it".to_owned();
         let job_id = earlier.agents.job_id;
         return Ok(report(spec, &prefix, (job_id, outcome, exit::FINISHED), Vec::new(), began));
@@ -102,7 +102,7 @@ impl Job<'_> {
         let Opened { allocation, placement, state, claim, took_over } = opened;
         let clock = Clock::since(unix_now());
         let agents = shell.supervisor(&allocation, &state, clock)?;
-        let known = opening::known_agents(&state);
+        let known = state.running.keys().cloned().collect();
         let pairs = state.pairs.clone().unwrap_or_default();
         let config = AgentsConfig {
             nodes: placement.nodes(),
@@ -219,9 +219,7 @@ fn report(
         outcome,
         exit_code,
         pairs: Some(pairs),
-        output: Some(opening::output(prefix)),
-        events: StateDirectory::below(prefix).join(crate::events::log::FILE),
-        prefix: prefix.to_owned(),
+        files: PrefixReport { output: Some(opening::output(prefix)), ..PrefixReport::new(prefix.to_owned()) },
         took: began.elapsed(),
         ..RunReport::default()
     }
@@ -570,21 +568,26 @@ impl Driver {
         self.placement.plan(node, self.epoch, &self.settings, &agents, finished)
     }
 
-    fn send_plan(&self, node: &NodeName) {
-        let (plan, sender) = (Arc::new(self.plan(node)), self.sender.clone());
-        let request = move |client: AgentClient, _: NodeName, address| {
-            let plan = Arc::clone(&plan);
-            async move { client.pairs_plan(address, &plan).await }
-        };
-        let done = move |node, answer: Result<_, RequestError>| {
+    /// Passes the answer to a request on, whose success is this event.
+    fn answered_by<T>(&self, done: fn(NodeName) -> Event) -> impl Fn(NodeName, Result<T, RequestError>) + use<T> {
+        let sender = self.sender.clone();
+        move |node, answer| {
             let event = match answer {
-                Ok(_) => Event::Planned { node },
+                Ok(_) => done(node),
                 Err(error) if error.is_superseded() => Event::Replaced,
                 Err(error) => plan_refused(node, &error),
             };
             let _ = sender.send(event);
+        }
+    }
+
+    fn send_plan(&self, node: &NodeName) {
+        let plan = Arc::new(self.plan(node));
+        let request = move |client: AgentClient, _: NodeName, address| {
+            let plan = Arc::clone(&plan);
+            async move { client.pairs_plan(address, &plan).await }
         };
-        self.agents.request([node], request, done);
+        self.agents.request([node], request, self.answered_by(|node| Event::Planned { node }));
     }
 
     fn follow(&mut self, node: NodeName, orders: Orders) {
@@ -622,19 +625,11 @@ impl Driver {
 
     fn stop(&mut self, node: NodeName, at_once: bool) {
         self.followers.remove(&node);
-        let (epoch, sender, grace) = (self.epoch, self.sender.clone(), self.stop_grace);
+        let (epoch, grace) = (self.epoch, self.stop_grace);
         let request = move |client: AgentClient, _: NodeName, address| async move {
             client.pairs_stop(address, &PairsStop { epoch, at_once }, grace).await
         };
-        let done = move |node, answer: Result<_, RequestError>| {
-            let event = match answer {
-                Ok(_) => Event::Stopped { node },
-                Err(error) if error.is_superseded() => Event::Replaced,
-                Err(error) => plan_refused(node, &error),
-            };
-            let _ = sender.send(event);
-        };
-        self.agents.request([&node], request, done);
+        self.agents.request([&node], request, self.answered_by(|node| Event::Stopped { node }));
     }
 
     /// Updates the live view.

@@ -1,7 +1,7 @@
 //! What happened to each pair in this run.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use holdfast_core::state_files;
 use holdfast_model::pair::{PairChange, Side};
@@ -23,16 +23,11 @@ const LINES_QUOTED: usize = 5;
 /// What is read for that.
 const BYTES_QUOTED: u64 = 4096;
 
-/// The file with the output of a copy.
-pub(super) fn output_file(directory: &Path, pair: &str, side: Side) -> PathBuf {
-    directory.join(format!("{pair}.{side}.log"))
-}
-
 /// Adds the last output of the copies that were given up. Blocks.
 pub(super) fn quote_output(pairs: &mut [PairReport], directory: &Path) {
     for pair in pairs.iter_mut().filter(|pair| pair.given_up && !pair.finished).take(MOST_QUOTED) {
         for side in Side::BOTH {
-            let file = output_file(directory, &pair.name, side);
+            let file = directory.join(format!("{}.{side}.log", pair.name));
             // A copy that could not be started has none.
             let lines = last_lines(&file).unwrap_or_default();
             if !lines.is_empty() {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use holdfast_core::state_directory::StateDirectory;
 use holdfast_core::state_files;
-use holdfast_model::NodeName;
 use holdfast_model::pair::PairConfig;
 use holdfast_wire::trust;
 
@@ -22,7 +21,6 @@ use super::super::start::set_aside;
 use super::super::state::{JobState, PairsState, Stage, StateError};
 use super::super::{requeue, site, standalone, start};
 use crate::allocation::{AgentTemplate, Allocation, AllocationRequest, ManagerEntry};
-use crate::events::Screen;
 use crate::exit;
 use crate::host::program::{self, ProgramError};
 use crate::launch::LaunchError;
@@ -280,14 +278,4 @@ pub(super) fn is_finished(spec: &JobSpec, prefix: &Path) -> Result<Option<JobSta
             && names(state) == own
     };
     Ok(JobState::read(prefix)?.filter(is_same))
-}
-
-/// The nodes that have no agent of an earlier orchestrator.
-pub(super) fn known_agents(state: &JobState) -> BTreeSet<NodeName> {
-    state.running.keys().cloned().collect()
-}
-
-/// Shown when nothing is to be done.
-pub(super) fn say_finished(screen: &Screen) {
-    screen.line("the job was finished in an earlier run and is not run again; `--again` repeats it");
 }

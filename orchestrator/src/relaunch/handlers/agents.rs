@@ -7,7 +7,7 @@ use holdfast_model::{Generation, NodeName};
 
 use crate::allocation::AgentPresence;
 use crate::events::LogEvent;
-use crate::events::{DownReason, TimedReason};
+use crate::events::{DownReason, StopReason, TimedReason};
 use crate::relaunch::action::Action;
 use crate::relaunch::contacts::Suspicion;
 use crate::relaunch::machine::Machine;
@@ -204,7 +204,9 @@ impl Machine {
             && sent >= since
             && self.state.unanswered.contains(&position)
         {
-            return self.before_has_failed(now, out);
+            // The node is up: the command itself failed.
+            let reason = self.state.head.before_failure.take().unwrap_or_default();
+            return self.stop(now, StopReason::BeforeFailed { reason }, out);
         }
         self.resolve_unknown_end(now, position, sent, out);
     }
@@ -213,10 +215,6 @@ impl Machine {
         if let Some(position) = self.position(name) {
             self.set_down(now, position, reason, out);
         }
-    }
-
-    pub(super) fn health_fault(&mut self, now: Duration, name: &NodeName, fault: String, out: &mut Vec<Action>) {
-        self.node_down(now, name, DownReason::Health { fault }, out);
     }
 
     /// The node is down for the rest of the allocation.

@@ -114,7 +114,7 @@ impl Machine {
             generation: self.state.head.generation,
             launches: self.state.head.launches,
             newest: self.state.head.newest,
-            dropped: self.state.head.datasets.all_dropped().cloned(),
+            dropped: self.state.head.datasets.dropped.clone(),
             unplaced,
         };
         if let Some(DroppedDatasets { count, last, reason }) = outcome.dropped.clone() {

@@ -22,6 +22,7 @@ use super::action::Action;
 use super::event::Event;
 use super::machine::Machine;
 use super::snapshot::Phase;
+use crate::events::DownReason;
 
 mod agents;
 mod ending;
@@ -98,7 +99,7 @@ impl Machine {
             Event::AgentChecked { node, presence } => self.agent_checked(now, &node, presence, out),
             Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
             Event::ExclusionsChanged { excluded } => self.set_exclusions(now, &excluded, out),
-            Event::HealthFault { node, fault } => self.health_fault(now, &node, fault, out),
+            Event::HealthFault { node, fault } => self.node_down(now, &node, DownReason::Health { fault }, out),
             Event::HaltAnswered { met, silent } => self.halt_answered(now, met, &silent, out),
             Event::BeforeEnded { failure } => self.before_ended(now, failure, out),
             Event::HaltSet { reason, immediate, ends } => self.halt_set(now, reason, immediate, ends, out),

@@ -165,12 +165,6 @@ impl Machine {
         }
     }
 
-    /// A node on which a command of `before:` failed is up: the command itself failed.
-    pub(super) fn before_has_failed(&mut self, now: Duration, out: &mut Vec<Action>) {
-        let reason = self.state.head.before_failure.take().unwrap_or_default();
-        self.stop(now, StopReason::BeforeFailed { reason }, out);
-    }
-
     /// While the commands of `before:` run, or after one `failed`.
     pub(super) fn check_before(&mut self, now: Duration, failed: bool, out: &mut Vec<Action>) {
         if let Some(reason) = self.obstacle(now) {
