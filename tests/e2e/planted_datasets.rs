@@ -2,7 +2,7 @@
 //! temporary files, datasets and records. Nothing outside what is this user's is placed, replaced or removed.
 
 use std::fs;
-use std::os::unix::fs::lchown;
+use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -117,9 +117,22 @@ fn a_flush_of_another_user_is_neither_completed_nor_removed() {
         assert!(!done && printed.contains("user"), "{printed}");
         // From the files that are in a directory of the victim, it writes a summary of its own.
         let (done, printed) = index_command(&world, &["add", name.as_str()]);
-        assert!(done != whole && (done || printed.contains("user")), "{printed}");
+        assert!(done != whole && (done || printed.contains("--copy")), "{printed}");
         assert_intact(&world);
         assert!(directory.join("run.sh").exists(), "{whole}");
+        if whole {
+            let before = pfs::names(&directory);
+            let (done, printed) = index_command(&world, &["add", "--copy", name.as_str()]);
+            assert!(done && printed.contains("checkpoint 4"), "{printed}");
+            assert_eq!(pfs::names(&directory), before);
+            assert_intact(&world);
+            // A copy of files that a run wrote: the attacker renamed one.
+            let names = fs::read_dir(world.prefix()).unwrap().map(|entry| entry.unwrap().file_name());
+            let copied = names.into_iter().find(|name| name.to_string_lossy().contains(".copy.")).unwrap();
+            let copied = world.prefix().join(copied);
+            assert_eq!(pfs::names(&copied).iter().filter(|name| *name == "run.sh").count(), 1);
+            assert_eq!(fs::symlink_metadata(&copied).unwrap().uid(), geteuid().as_raw());
+        }
         world.assert_nothing_is_left();
     }
 }

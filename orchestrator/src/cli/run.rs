@@ -66,12 +66,8 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     let environment = job::environment(&style)?;
     let spec = args.spec(&environment)?;
     spec.warnings.iter().for_each(|warning| style.warn(warning));
-<<<<<<< HEAD
     prefix_access::warn(&spec.prefix, &style);
-    if let Some(disabled) = environment.disabled() {
-=======
     if let Some(disabled) = &environment.disabled {
->>>>>>> lines
         style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));
     }
     if args.dry_run {

@@ -10,6 +10,7 @@
 //! * [`inspect`](mod@inspect): the judgement; [`rebuild`]: computing what is lost;
 //! * [`publish`]: recording a dataset in summary, index and link;
 //! * [`add`](mod@add): all of that as one call;
+//! * [`copy`](mod@copy): a copy of a dataset of another user;
 //! * [`outputs`]: the files of outputs, at the paths that the application named;
 //! * [`ownership`]: whose a dataset and its records are;
 //! * [`delete`](mod@delete): removing a dataset with its files; [`prune`]: which datasets of a prefix to delete;
@@ -23,6 +24,7 @@
 pub mod add;
 pub mod application_name;
 mod checksum;
+pub mod copy;
 pub mod dataset;
 pub mod delete;
 mod expected;

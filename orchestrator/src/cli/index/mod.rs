@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{Local, NaiveDateTime};
-use holdfast_core::owned::OwnedError;
+use holdfast_core::owned::{Found, OwnedError};
 use holdfast_core::prefix::add::AddOutcome;
 use holdfast_core::prefix::index::{self, IndexEntry, LIST_HEADER, list_line};
-use holdfast_core::prefix::{AddOptions, AddReport, add, dataset, publish};
-use holdfast_core::store::{self, DatasetStore, DirectoryName};
+use holdfast_core::prefix::scan::ScanOptions;
+use holdfast_core::prefix::{AddOptions, AddReport, add, copy, dataset, publish};
+use holdfast_core::store::{self, DatasetAccess, DatasetStore, DirectoryName, PrefixError};
 use holdfast_model::Level;
 use serde_json::{Value, json};
 
@@ -50,6 +51,8 @@ Examples:
   holdfast index add scr.2026-11-20_10:26:07.1145655.3
   holdfast index add --dry-run scr.2026-11-20_10:26:07.1145655.3
                                             show whether it is complete, and what would be rebuilt
+  holdfast index add --copy scr.2026-11-20_10:26:07.1145655.3
+                                            a colleague's: copy it, and add the copy
 
 JSON: {version, directory, id, ranks, outcome, complete, rebuilt: [rank…], reasons: [text…], damaged: [text…], \
 unplaced, dry_run}; unplaced: {directory, path, files}: files of an output that are not at their paths, or null
@@ -167,6 +170,9 @@ struct AddArgs {
     /// Make it the current one if it is complete
     #[arg(long)]
     current: bool,
+    /// Of another user's dataset: make a copy that is yours, and add that. No file is put at the paths of an output
+    #[arg(long, conflicts_with_all = ["dry_run", "rescan"])]
+    copy: bool,
     /// Check again a directory that is indexed as complete
     #[arg(long)]
     rescan: bool,
@@ -337,12 +343,27 @@ impl Report for Listed {
 
 fn add_directory(args: &AddArgs, output: &dyn Output) -> Result<u8, Failure> {
     let store = args.prefix.open(args.dry_run)?;
-    let name = DirectoryName::given(&args.directory)?;
+    let mut name = DirectoryName::given(&args.directory)?;
+    let open = holdfast_formats::sion::dataset::open;
+    if args.copy {
+        let scanned = ScanOptions { open, ..ScanOptions::default() };
+        name = copy::copy(&*store, &name, Local::now().naive_local(), scanned, &|_| {})?.ok_or_else(|| {
+            Failure::new(exit::DAMAGED_DATA, "nothing in it can be used: it is not copied")
+                .at(store.path_of(&name).display())
+        })?;
+    } else if !args.dry_run && is_foreign(&*store, &name) {
+        return Err(Failure::new(
+            exit::UNAVAILABLE,
+            "it belongs to another user: nothing is rebuilt or recorded in it",
+        )
+        .at(store.path_of(&name).display())
+        .remedy("`--copy` makes a copy of yours first; `--dry-run` shows what is in it"));
+    }
     let options = AddOptions {
         dry_run: args.dry_run,
         make_current: args.current,
         rescan: args.rescan,
-        open: holdfast_formats::sion::dataset::open,
+        open,
         ..AddOptions::default()
     };
     let added = add(&*store, &name, Local::now().naive_local(), &options, &|_| {})?;
@@ -366,6 +387,12 @@ fn add_directory(args: &AddArgs, output: &dyn Output) -> Result<u8, Failure> {
         true => exit::FINISHED,
         false => exit::DAMAGED_DATA,
     })
+}
+
+/// True for a dataset whose directory belongs to another user.
+fn is_foreign(store: &dyn DatasetStore, name: &DirectoryName) -> bool {
+    let refused = store.open(name, DatasetAccess::Write).err();
+    matches!(refused, Some(PrefixError::Owned(error)) if matches!(error.found(), Some(Found::OtherOwner { .. })))
 }
 
 fn outcome_name(outcome: AddOutcome) -> &'static str {

@@ -58,6 +58,10 @@ pub(in crate::prefix) fn move_files(
     let here = store.open(directory, DatasetAccess::Write)?;
     ownership::check_records(&*here)?;
     let record = dataset::read(store, directory)?;
+    // A copy of another user's output is none.
+    if record.as_ref().is_some_and(|record| !record.output) {
+        return Ok(None);
+    }
     let mut waiting = files.clone();
     // Those that are at their paths already: moved before, or written there by the ranks.
     waiting.retain(|_, file| exists(&*here, &file.name));
