@@ -34,6 +34,7 @@ mod copy_threads;
 mod disk;
 mod drain;
 mod endings;
+mod exchanged;
 mod excluded_nodes;
 mod fallback;
 mod fewer_nodes;

@@ -1,0 +1,227 @@
+//! Another member of the project exchanges directories of a prefix with links to a private directory of the user, again
+//! and again, while commands of the user work on them: nothing in the private directory is ever touched.
+//!
+//! `HOLDFAST_TEST_EXCHANGES` sets the number of rounds (50).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use holdfast_core::prefix::{dataset, index, summary};
+use holdfast_core::store::{DirectoryName, PosixDataset, PosixStore};
+use holdfast_model::{CheckpointId, Dataset, OutputPath};
+use holdfast_testkit::files_below;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+fn rounds() -> u64 {
+    std::env::var("HOLDFAST_TEST_EXCHANGES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(50)
+}
+
+/// What can be seen of a tree: size and digest of the content, mode, owner and times of each file.
+type Seen = BTreeMap<PathBuf, [i64; 6]>;
+
+fn seen(directory: &Path) -> Seen {
+    let describe = |path: PathBuf| {
+        let found = fs::symlink_metadata(&path).unwrap();
+        let digest = crc32fast::hash(&fs::read(&path).unwrap());
+        let facts = [digest, found.mode(), found.uid()].map(i64::from);
+        let [digest, mode, owner] = facts;
+        (path, [found.len().cast_signed(), digest, mode, owner, found.mtime_nsec(), found.ctime_nsec()])
+    };
+    files_below(directory).into_iter().map(describe).collect()
+}
+
+/// Ends an attacker, also if a check fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Exchanges a directory of the prefix with a link, until it is told to stop.
+fn exchange(prefix: &Path, name: &str, ended: &AtomicBool, exchanged: &AtomicU64) {
+    while !ended.load(Ordering::Relaxed) {
+        let (one, other) = (prefix.join(name), prefix.join(LINK));
+        // Between rounds, and while a command has taken it away, it is missing.
+        if renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).is_ok() {
+            exchanged.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The name that the attacker uses for the link.
+const LINK: &str = "of-the-attacker";
+
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// A prefix with a dataset, and a private directory of the user with files of the same names.
+struct Prepared {
+    world: World,
+    pristine: PathBuf,
+    private: PathBuf,
+    before: Seen,
+}
+
+/// The name of the dataset that is worked on.
+const NAME: &str = "scr.2026-11-20_10:00:00.17.900";
+
+impl Prepared {
+    fn new() -> Self {
+        let world = World::new();
+        Job::new(&world, 0).flush("{every: 1}").run(0);
+        let dataset = pfs::directory_of(&world.prefix(), 8).unwrap();
+        let (pristine, private) = (world.path("pristine"), world.path("private"));
+        copy_tree(&dataset, &pristine);
+        copy_tree(&dataset, &private);
+        fs::create_dir(private.join("below")).unwrap();
+        fs::write(private.join("below/run.sh"), "of the user").unwrap();
+        for path in files_below(&private) {
+            fs::write(&path, "of the user").unwrap();
+        }
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+        let before = seen(&private);
+        Prepared { world, pristine, private, before }
+    }
+
+    /// Runs the commands in each round, on what `prepare` makes, while the directory `exchanged` and a link to `to` are
+    /// exchanged.
+    fn attack(&self, exchanged: &str, to: &Path, prepare: impl Fn(), commands: &[&[&str]]) {
+        let prefix = self.world.prefix();
+        let (mut done, mut failed, count) = (0, 0, AtomicU64::new(0));
+        for round in 0..rounds() {
+            for name in [exchanged, NAME, LINK] {
+                let path = prefix.join(name);
+                let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+            }
+            prepare();
+            symlink(to, prefix.join(LINK)).unwrap();
+            let ended = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let _ends = Ends(&ended);
+                scope.spawn(|| exchange(&prefix, exchanged, &ended, &count));
+                for words in commands {
+                    let mut command: Command = self.world.holdfast(words.iter());
+                    let ran = command.arg("--prefix").arg(&prefix).output().unwrap();
+                    *(if ran.status.success() { &mut done } else { &mut failed }) += 1;
+                    let printed = String::from_utf8_lossy(&ran.stderr);
+                    assert!(!printed.contains("panicked"), "{printed}");
+                    assert_eq!(seen(&self.private), self.before, "round {round}: {words:?}: {printed}");
+                }
+            });
+            assert!(self.private.is_dir(), "round {round}");
+        }
+        let count = count.into_inner();
+        println!("{count} exchanges; {done} commands succeeded, {failed} were refused");
+        assert!(count > rounds(), "the directory was exchanged {count} times only");
+    }
+}
+
+#[test]
+fn a_dataset_that_is_exchanged_with_a_link_is_scanned_rebuilt_copied_and_deleted_nowhere_else() {
+    let prepared = Prepared::new();
+    let directory = prepared.world.prefix().join(NAME);
+    let prepare = || {
+        copy_tree(&prepared.pristine, &directory);
+        let lost =
+            pfs::names(&directory).into_iter().find(|name| name.starts_with("rank_0") && !name.ends_with(".scr"));
+        fs::remove_file(directory.join(lost.unwrap())).unwrap();
+        // Left by a process that was killed.
+        fs::write(directory.join(".hf-1-1-1-1.tmp"), "").unwrap();
+    };
+    let commands: [&[&str]; 5] = [
+        &["index", "add", "--rescan", NAME],
+        &["index", "add", "--copy", NAME],
+        &["index", "prune", "--yes", "--incomplete"],
+        &["index", "current", NAME],
+        &["index", "delete", "--yes", NAME],
+    ];
+    prepared.attack(NAME, &prepared.private, prepare, &commands);
+}
+
+#[test]
+fn the_directory_of_an_output_that_is_exchanged_with_a_link_gets_no_file_elsewhere() {
+    let prepared = Prepared::new();
+    let prefix = prepared.world.prefix();
+    let directory = prefix.join(NAME);
+    let flushed = chrono::NaiveDate::from_ymd_opt(2026, 11, 20).unwrap().and_hms_opt(10, 0, 0).unwrap();
+    let prepare = || {
+        copy_tree(&prepared.pristine, &directory);
+        let here = PosixDataset::at(&directory);
+        let mut listed = summary::read(&here).unwrap();
+        for file in listed.by_rank.values_mut().flat_map(|rank| &mut rank.files) {
+            file.output_path = Some(OutputPath::parse(&format!("out/below/{}", file.name)).unwrap());
+        }
+        summary::write(&here, &listed).unwrap();
+        let output = Dataset { output: true, ..Dataset::default() };
+        dataset::write(&output, "17", &here).unwrap();
+        fs::create_dir_all(prefix.join("out/below")).unwrap();
+        let store = PosixStore::open(&prefix).unwrap();
+        let name = DirectoryName::new(NAME).unwrap();
+        let entered = index::update(&store, |index| {
+            index.add(CheckpointId(8), &name, flushed);
+            index.set_complete(&name, true);
+        });
+        entered.unwrap();
+    };
+    let commands: [&[&str]; 3] =
+        [&["index", "place", "--replace", NAME], &["index", "place", NAME], &["index", "delete", "--yes", NAME]];
+    prepared.attack("out", &prepared.private, prepare, &commands);
+}
+
+#[test]
+fn directories_that_are_exchanged_with_links_get_no_files_of_flushes_and_drains_elsewhere() {
+    for round in 0..=rounds() / 25 {
+        let world = World::new();
+        let private = world.path("private");
+        fs::create_dir(&private).unwrap();
+        for rank in 0..4 {
+            fs::write(private.join(format!("rank_{rank}.ckpt")), "of the user").unwrap();
+        }
+        fs::write(private.join("summary.scr"), "of the user").unwrap();
+        let (before, prefix) = (seen(&private), world.prefix());
+        let job = Job::new(&world, 0);
+        // In every other round only the drain writes to the prefix.
+        let job = if round % 2 == 0 { job.flush("{every: 1}") } else { job };
+        let (ended, exchanged) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let _ends = Ends(&ended);
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    for entry in fs::read_dir(&prefix).into_iter().flatten().flatten() {
+                        let name = entry.file_name().to_string_lossy().into_owned();
+                        if name.starts_with("scr.2") {
+                            let link = prefix.join(format!("{LINK}.{name}"));
+                            let _ = symlink(&private, &link);
+                            if renameat_with(CWD, entry.path(), CWD, link, RenameFlags::EXCHANGE).is_ok() {
+                                exchanged.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                }
+            });
+            let ran = job.command_line().output().unwrap();
+            let printed = String::from_utf8_lossy(&ran.stderr);
+            assert!(!printed.contains("panicked"), "{printed}");
+            println!("{:?} after {} exchanges", ran.status.code(), exchanged.load(Ordering::Relaxed));
+            // Whatever was not written is said.
+            assert!(ran.status.success() || printed.contains("checkpoint") || printed.contains("dataset"), "{printed}");
+        });
+        assert!(exchanged.into_inner() > 0, "nothing was exchanged");
+        assert_eq!(seen(&private), before, "round {round}");
+    }
+}
