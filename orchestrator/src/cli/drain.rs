@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::job::{self, JobSelection};
-use super::output::{Output as _, Report, Style, document, printable};
+use super::output::{Report, Style, document, printable};
 use crate::drain::DrainReport;
 use crate::events::DrainResult;
 use crate::exit;
@@ -119,7 +119,7 @@ impl DrainArgs {
 }
 
 pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
-    let environment = args.job.environment(&style)?;
+    let environment = args.job.environment(style)?;
     if let Some(disabled) = &environment.disabled {
         style.warn(&format!("{disabled} has no effect on `holdfast drain`"));
     }

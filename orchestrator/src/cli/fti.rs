@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::extract::place;
 use super::failure::Failure;
 use super::fti_write;
-use super::output::{Output, printable, report};
+use super::output::{Style, printable, report};
 use super::progress::Bar;
 use super::verify::others;
 use super::walk::{FileFailure, worst};
@@ -159,7 +159,7 @@ struct RepairArgs {
     dry_run: bool,
 }
 
-pub(super) fn run(args: FtiArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: FtiArgs, output: Style) -> Result<u8, Failure> {
     match args.command {
         FtiCommand::Verify(args) => verify(&args, output),
         FtiCommand::Restore(args) => restore_ranks(&args, output),
@@ -331,7 +331,7 @@ pub(crate) fn check_config(text: &str) {
     }
 }
 
-fn verify(args: &GroupArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn verify(args: &GroupArgs, output: Style) -> Result<u8, Failure> {
     // The differential checkpoint has no id.
     let survivors = args.survivors(args.checkpoint.is_none())?;
     let mut checked = Vec::new();
@@ -401,7 +401,7 @@ impl Group {
     }
 }
 
-fn repair_files(args: &RepairArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn repair_files(args: &RepairArgs, output: Style) -> Result<u8, Failure> {
     let survivors = args.group.survivors(true)?;
     let mut bar = Bar::new(output.shows_progress());
     let mut files = Vec::new();
@@ -508,7 +508,7 @@ impl RepairedFile {
     }
 }
 
-fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn restore_ranks(args: &RestoreArgs, output: Style) -> Result<u8, Failure> {
     let (survivors, shape) = (args.group.survivors(false)?, args.group.shape()?);
     let newest = survivors.checkpoints().first().copied();
     let Some(checkpoint) = args.group.checkpoint.or(newest) else {

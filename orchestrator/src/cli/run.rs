@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::job;
-use super::output::{Output, Report, Style, document, printable, report};
+use super::output::{Report, Style, document, printable, report};
 use crate::events::{DrainResult, EventLog, LogEvent, OutputNotShown, RunReport};
 use crate::exit;
 use crate::job::{Plan, RunError, RunOptions};
@@ -63,7 +63,7 @@ impl RunArgs {
 }
 
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
-    let environment = job::environment(&style)?;
+    let environment = job::environment(style)?;
     let spec = args.spec(&environment)?;
     spec.warnings.iter().for_each(|warning| style.warn(warning));
     if let Some(disabled) = &environment.disabled {
