@@ -60,7 +60,8 @@ pub struct ScreenStyle {
 #[derive(Clone, Debug)]
 pub struct Screen {
     style: ScreenStyle,
-    is_live: bool,
+    /// There is a live view to update.
+    pub is_live: bool,
     /// Writes to standard error.
     errors: Arc<Writer>,
     /// Writes to standard output. The same writer if both are the same file, so that the order of lines is kept.
@@ -90,11 +91,6 @@ impl Screen {
             false => Arc::new(Writer::start("stdout", Standard { live: None })?),
         };
         Ok(Screen { style, is_live, errors, output, turns: Arc::default(), accounts: Arc::default() })
-    }
-
-    /// True if there is a live view to update.
-    pub fn is_live(&self) -> bool {
-        self.is_live
     }
 
     /// Shows an event, if it has a sentence.
@@ -189,7 +185,7 @@ impl Screen {
 
     /// Completes when nothing has been written for too long.
     async fn stalled(&self) {
-        let progress = || self.errors.look(Queue::progress) + self.output.look(Queue::progress);
+        let progress = || self.errors.look(|queue| queue.written) + self.output.look(|queue| queue.written);
         let (mut last, mut since) = (progress(), Instant::now());
         loop {
             tokio::time::sleep(LOOK_EVERY).await;

@@ -181,7 +181,7 @@ impl AgentSupervisor {
         let (polls, polled) = mpsc::unbounded_channel();
         let poll_thread = PollThread::start();
         let runtime = match &poll_thread {
-            Ok(thread) => thread.runtime().clone(),
+            Ok(thread) => thread.runtime.clone(),
             Err(error) => {
                 tracing::warn!(%error, "cannot start the polling thread; the common threads poll the agents");
                 Handle::current()

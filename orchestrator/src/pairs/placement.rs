@@ -63,7 +63,8 @@ impl PairPlace {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
     pairs: Vec<(PairConfig, PairPlace)>,
-    jobs: Vec<(JobConfig, NodeName)>,
+    /// The non-critical jobs with their nodes.
+    pub jobs: Vec<(JobConfig, NodeName)>,
 }
 
 impl Placement {
@@ -122,11 +123,6 @@ impl Placement {
     /// The settings of the pairs, in the order of their numbers.
     pub fn configs(&self) -> impl ExactSizeIterator<Item = &PairConfig> {
         self.pairs.iter().map(|(config, _)| config)
-    }
-
-    /// The non-critical jobs with their nodes.
-    pub fn jobs(&self) -> &[(JobConfig, NodeName)] {
-        &self.jobs
     }
 
     /// The nodes that have copies or jobs.

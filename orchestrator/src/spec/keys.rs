@@ -305,7 +305,7 @@ impl<T: Clone + 'static> ValueKind<T> {
 /// The name of a registered entry, or `auto` (`None`).
 pub fn entry<E: RegistryEntry>() -> KeyOf<Option<&'static str>> {
     KeyOf::value(Some("auto"), |section, name| {
-        let kind = entry_name::<E>(section.reader().registered());
+        let kind = entry_name::<E>(&section.reader().registered);
         section.single(name, &kind, Some(&None)).flatten()
     })
 }
@@ -314,7 +314,7 @@ pub fn entry<E: RegistryEntry>() -> KeyOf<Option<&'static str>> {
 pub fn source() -> KeyOf<&'static str> {
     const DEFAULT: &str = "scr";
     KeyOf::value(Some(DEFAULT), |section, name| {
-        let kind = source_name(section.reader().registered());
+        let kind = source_name(&section.reader().registered);
         section.single(name, &kind, Some(&DEFAULT)).unwrap_or(DEFAULT)
     })
 }
@@ -323,7 +323,7 @@ pub fn source() -> KeyOf<&'static str> {
 /// on.
 pub fn requeue_by_manager() -> KeyOf<Option<&'static str>> {
     let read = |section: &mut Section<'_>, _: &'static str| {
-        let managers: Vec<_> = section.reader().registered().requeuing().map(|facts| facts.name).collect();
+        let managers: Vec<_> = section.reader().registered.requeuing().map(|facts| facts.name).collect();
         // All of them, so that each is known.
         let on: Vec<_> =
             managers.into_iter().filter(|name| section.single(name, &switch(), Some(&false)) == Some(true)).collect();
@@ -335,7 +335,7 @@ pub fn requeue_by_manager() -> KeyOf<Option<&'static str>> {
 /// The keys that the managers declare in their folders: those of each manager.
 pub fn of_managers() -> KeyOf<Vec<Arc<dyn ManagerSettings>>> {
     KeyOf::new(
-        |section, _| section.reader().manager_keys().iter().map(|read| read(section)).collect(),
+        |section, _| section.reader().manager_keys.iter().map(|read| read(section)).collect(),
         || Shape::OfManagers,
     )
 }

@@ -634,7 +634,7 @@ impl Driver {
 
     /// Updates the live view.
     fn refresh(&mut self) {
-        if !self.reporter.screen.is_live() {
+        if !self.reporter.screen.is_live {
             return;
         }
         let overview = self.machine.overview();
