@@ -23,6 +23,8 @@ use super::verify::others;
 use super::walk::{FileFailure, worst};
 use crate::exit;
 
+/// The number of ranks is unknown; FTI requires full groups.
+const UNKNOWN_RANKS: u32 = u32::MAX;
 /// Maximum size of an FTI configuration.
 const MOST_CONFIG_BYTES: u64 = 1 << 20;
 /// Groups without files that are reported.
@@ -168,14 +170,6 @@ pub(super) fn run(args: FtiArgs, output: Style) -> Result<u8, Failure> {
     }
 }
 
-/// The parameters from which FTI derives groups.
-#[derive(Clone, Copy)]
-struct GroupShape {
-    node_size: u32,
-    group_size: u32,
-    head: bool,
-}
-
 impl GroupArgs {
     /// The files that were found. A differential checkpoint has no id, no groups and no redundancy.
     fn survivors(&self, with_differential: bool) -> Result<Survivors, Failure> {
@@ -208,7 +202,7 @@ impl GroupArgs {
     fn groups(
         &self,
         survivors: &Survivors,
-        shape: GroupShape,
+        shape: Topology,
         wanted: impl Fn(&Survivor) -> bool,
     ) -> Result<BTreeSet<(u32, Vec<u32>)>, Failure> {
         let mut groups = BTreeSet::new();
@@ -234,7 +228,7 @@ impl GroupArgs {
         // Any number will do for the checkpoint.
         let groups = ranks.into_iter().map(|rank| Ok((0, shape.group_of(rank).ok_or_else(|| no_group(rank))?)));
         let found = groups.collect::<Result<BTreeSet<_>, Failure>>()?;
-        let lost = shape.lost_groups(&found, survivors.nodes()?);
+        let lost = lost_groups(shape, &found, survivors.nodes()?);
         Ok(found.into_iter().chain(lost).map(|(_, ranks)| ranks).collect())
     }
 
@@ -242,7 +236,7 @@ impl GroupArgs {
         self.checkpoint.is_none_or(|wanted| wanted == checkpoint)
     }
 
-    fn shape(&self) -> Result<GroupShape, Failure> {
+    fn shape(&self) -> Result<Topology, Failure> {
         self.shape_if_known()?.ok_or_else(|| {
             Failure::new(exit::USAGE, "the groups of ranks are unknown")
                 .remedy("give FTI's configuration with --config, or --node-size and --group-size")
@@ -250,9 +244,9 @@ impl GroupArgs {
     }
 
     /// `None` if neither parameters nor a configuration are there.
-    fn shape_if_known(&self) -> Result<Option<GroupShape>, Failure> {
+    fn shape_if_known(&self) -> Result<Option<Topology>, Failure> {
         if let (Some(node_size), Some(group_size)) = (self.node_size, self.group_size) {
-            return Ok(Some(GroupShape { node_size, group_size, head: self.head }));
+            return Ok(Some(Topology { ranks: UNKNOWN_RANKS, node_size, group_size, head: self.head }));
         }
         let found =
             || self.directories.iter().map(|directory| directory.join("config.fti")).find(|path| path.is_file());
@@ -267,64 +261,54 @@ impl GroupArgs {
         });
         let text = text.map_err(|error| unusable("cannot read FTI's configuration".to_owned()).because(error))?;
         let text = String::from_utf8_lossy(&text);
-        GroupShape::parse(&text)
-            .map(Some)
-            .map_err(|key| unusable(format!("no number for {key} in FTI's configuration")))
+        parse_topology(&text).map(Some).map_err(|key| unusable(format!("no number for {key} in FTI's configuration")))
     }
 }
 
-impl GroupShape {
-    /// Reads a configuration of FTI. The error is the key that has no number.
-    fn parse(text: &str) -> Result<Self, &'static str> {
-        let number = |key: &'static str| {
-            let value = text.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| name.trim() == key);
-            value.and_then(|(_, value)| value.trim().parse::<u32>().ok()).ok_or(key)
-        };
-        Ok(GroupShape {
-            node_size: number("node_size")?,
-            group_size: number("group_size")?,
-            head: number("head") == Ok(1),
-        })
-    }
+/// Reads a configuration of FTI. The error is the key that has no number.
+fn parse_topology(text: &str) -> Result<Topology, &'static str> {
+    let number = |key: &'static str| {
+        let value = text.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| name.trim() == key);
+        value.and_then(|(_, value)| value.trim().parse::<u32>().ok()).ok_or(key)
+    };
+    Ok(Topology {
+        ranks: UNKNOWN_RANKS,
+        node_size: number("node_size")?,
+        group_size: number("group_size")?,
+        head: number("head") == Ok(1),
+    })
+}
 
-    /// The group of a rank. The number of ranks is unknown; FTI requires full groups.
-    fn group_of(self, rank: u32) -> Option<Vec<u32>> {
-        let GroupShape { node_size, group_size, head } = self;
-        Topology { ranks: u32::MAX, node_size, group_size, head }.group_of(rank)
-    }
-
-    /// The groups without any file, by checkpoint: those of the other processes on nodes that have files, and those on
-    /// the other nodes of the execution, whose number FTI's metadata contain.
-    fn lost_groups(self, found: &BTreeSet<(u32, Vec<u32>)>, nodes: Option<u32>) -> Vec<(u32, Vec<u32>)> {
-        let of_sector = |first: u32| {
-            let sector = first.checked_div(self.node_size)?.checked_div(self.group_size)?;
-            sector.checked_mul(self.group_size)?.checked_mul(self.node_size)
-        };
-        let checkpoints: BTreeSet<u32> = found.iter().map(|(checkpoint, _)| *checkpoint).collect();
-        let mut lost = Vec::new();
-        for checkpoint in checkpoints {
-            let of_checkpoint = found.iter().filter(|(id, _)| *id == checkpoint);
-            let mut sectors: BTreeSet<u32> =
-                of_checkpoint.filter_map(|(_, ranks)| of_sector(*ranks.first()?)).collect();
-            let complete = nodes.and_then(|nodes| nodes.checked_div(self.group_size)).unwrap_or(0);
-            let ranks = self.node_size.saturating_mul(self.group_size);
-            sectors.extend((0..complete).map_while(|sector| sector.checked_mul(ranks)));
-            for first in sectors {
-                let places = u32::from(self.head)..self.node_size;
-                let groups = places.map_while(|place| self.group_of(first.checked_add(place)?));
-                let groups = groups.map(|ranks| (checkpoint, ranks)).filter(|group| !found.contains(group));
-                // The configuration may contain any number.
-                lost.extend(groups.take(MOST_LOST_GROUPS.saturating_sub(lost.len())));
-            }
+/// The groups without any file, by checkpoint: those of the other processes on nodes that have files, and those on
+/// the other nodes of the execution, whose number FTI's metadata contain.
+fn lost_groups(topology: Topology, found: &BTreeSet<(u32, Vec<u32>)>, nodes: Option<u32>) -> Vec<(u32, Vec<u32>)> {
+    let of_sector = |first: u32| {
+        let sector = first.checked_div(topology.node_size)?.checked_div(topology.group_size)?;
+        sector.checked_mul(topology.group_size)?.checked_mul(topology.node_size)
+    };
+    let checkpoints: BTreeSet<u32> = found.iter().map(|(checkpoint, _)| *checkpoint).collect();
+    let mut lost = Vec::new();
+    for checkpoint in checkpoints {
+        let of_checkpoint = found.iter().filter(|(id, _)| *id == checkpoint);
+        let mut sectors: BTreeSet<u32> = of_checkpoint.filter_map(|(_, ranks)| of_sector(*ranks.first()?)).collect();
+        let complete = nodes.and_then(|nodes| nodes.checked_div(topology.group_size)).unwrap_or(0);
+        let ranks = topology.node_size.saturating_mul(topology.group_size);
+        sectors.extend((0..complete).map_while(|sector| sector.checked_mul(ranks)));
+        for first in sectors {
+            let places = u32::from(topology.head)..topology.node_size;
+            let groups = places.map_while(|place| topology.group_of(first.checked_add(place)?));
+            let groups = groups.map(|ranks| (checkpoint, ranks)).filter(|group| !found.contains(group));
+            // The configuration may contain any number.
+            lost.extend(groups.take(MOST_LOST_GROUPS.saturating_sub(lost.len())));
         }
-        lost
     }
+    lost
 }
 
 /// Parses a configuration and asks for groups, for the fuzz target.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn check_config(text: &str) {
-    let Ok(shape) = GroupShape::parse(text) else { return };
+    let Ok(shape) = parse_topology(text) else { return };
     for rank in [0, 1, 7, u32::MAX - 1, u32::MAX] {
         let group = shape.group_of(rank).unwrap_or_default();
         assert!(group.is_empty() || group.contains(&rank), "rank {rank} is not in its group {group:?}");
@@ -338,7 +322,7 @@ fn verify(args: &GroupArgs, output: Style) -> Result<u8, Failure> {
     if !survivors.checkpoints().is_empty() {
         let shape = args.shape()?;
         let mut groups = args.groups(&survivors, shape, |_| true)?;
-        let lost = shape.lost_groups(&groups, survivors.nodes()?);
+        let lost = lost_groups(shape, &groups, survivors.nodes()?);
         groups.extend(lost);
         for (checkpoint, ranks) in groups {
             let check = group_check::check(&survivors, &ranks, checkpoint)?;

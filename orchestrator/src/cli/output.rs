@@ -8,6 +8,8 @@ use std::io::{self, BufWriter, Write};
 
 use serde_json::Value;
 
+use crate::events::screen::escaped;
+
 /// The version of every JSON document; a change that could break a script raises it.
 pub const JSON_VERSION: u32 = 2;
 
@@ -116,21 +118,12 @@ pub fn document(fields: Value) -> Value {
 
 /// Text from a file or the network made safe for a terminal: control characters are escaped.
 pub fn printable(text: &str) -> String {
-    if !text.contains(char::is_control) {
-        return text.to_owned();
-    }
-    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
-    text.chars().map(escape).collect()
+    escaped(text, char::is_control)
 }
 
 /// [`printable`] for a text of several lines, which may contain tabs.
 pub fn printable_text(text: &str) -> String {
-    let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if !text.contains(harmful) {
-        return text.to_owned();
-    }
-    let escape = |c: char| if harmful(c) { c.escape_default().collect() } else { c.to_string() };
-    text.chars().map(escape).collect()
+    escaped(text, |c| c.is_control() && c != '\n' && c != '\t')
 }
 
 /// Writes lines as [`printable_text`].

@@ -108,7 +108,7 @@ impl Screen {
 
     fn dated(text: &str) -> Vec<u8> {
         // Text from the network or a file must not send commands to the terminal.
-        format!("{} {}\n", Local::now().format("%H:%M:%S%.3f"), printable(text)).into_bytes()
+        format!("{} {}\n", Local::now().format("%H:%M:%S%.3f"), escaped(text, char::is_control)).into_bytes()
     }
 
     /// Shows the state of the job.
@@ -274,9 +274,10 @@ fn is_same_file() -> bool {
     }
 }
 
-fn printable(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
-    if text.contains(char::is_control) { text.chars().map(escape).collect() } else { text.to_owned() }
+/// Text made safe for a terminal: characters that would be `harmful` are escaped.
+pub(crate) fn escaped(text: &str, harmful: fn(char) -> bool) -> String {
+    let escape = |c: char| if harmful(c) { c.escape_default().collect() } else { c.to_string() };
+    if text.contains(harmful) { text.chars().map(escape).collect() } else { text.to_owned() }
 }
 
 #[cfg(test)]
@@ -285,6 +286,6 @@ mod tests {
 
     #[test]
     fn a_message_cannot_send_commands_to_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(escaped("a\u{1b}[2Jb", char::is_control), "a\\u{1b}[2Jb");
     }
 }

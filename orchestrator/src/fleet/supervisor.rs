@@ -532,5 +532,14 @@ fn clock_skew(node_ms: u64, own_ms: u64) -> Option<i64> {
     (Duration::from_millis(ahead.unsigned_abs()) > CLOCK_TOLERANCE).then_some(ahead)
 }
 
+/// Sends the same request to each agent.
+pub fn to_each<R, F>(
+    request: R,
+    send: impl Fn(AgentClient, SocketAddr, Arc<R>) -> F,
+) -> impl Fn(AgentClient, NodeName, SocketAddr) -> F {
+    let request = Arc::new(request);
+    move |client, _, address| send(client, address, Arc::clone(&request))
+}
+
 #[cfg(test)]
 mod tests;

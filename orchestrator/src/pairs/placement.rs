@@ -37,10 +37,7 @@ pub struct PairPlace {
 impl PairPlace {
     /// The node of a copy.
     pub fn node(&self, side: Side) -> &NodeName {
-        match side {
-            Side::Main => &self.main,
-            Side::Replica => &self.replica,
-        }
+        side.select(&self.main, &self.replica)
     }
 
     /// True if the copies belong to two nodes.
