@@ -1,7 +1,6 @@
 //! A source: keys of the spec, checks, settings of loop, rank processes and agents, and what agents do for it.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast::job::settings;
@@ -21,7 +20,8 @@ static ENTRY: SourceEntry = SourceEntry {
     has_rank_processes: true,
     interface: Interface::Files,
     reports_progress: false,
-    open: |_| Arc::new(Tape),
+    refuses_calls: None,
+    policy: |_| Box::new(WhenHalting),
 };
 
 static TAPE: CheckpointSource = CheckpointSource {
@@ -50,20 +50,7 @@ static TAPE: CheckpointSource = CheckpointSource {
 static ADDED: [&SourceEntry; 1] = [&ENTRY];
 
 #[derive(Debug)]
-struct Tape;
-
-#[derive(Debug)]
 struct WhenHalting;
-
-impl sources::CheckpointSource for Tape {
-    fn entry(&self) -> &'static SourceEntry {
-        &ENTRY
-    }
-
-    fn policy(&self) -> Box<dyn SourcePolicy> {
-        Box::new(WhenHalting)
-    }
-}
 
 impl SourcePolicy for WhenHalting {
     fn is_due(&mut self, _: Duration, halting: bool) -> bool {

@@ -17,7 +17,7 @@
 //! * *the machine* ([`replace`], [`create_directory`], [`remove`], …): the file is synced before the rename and the
 //!   directory after it, so that the same holds for a crash of the operating system and a loss of power. This is for
 //!   everything on the prefix directory, and for what the orchestrator records.
-//! * *the process* ([`replace_unsynced`], [`create_directory_unsynced`], [`remove_unsynced`], …): no sync. The kernel
+//! * *the process* ([`replace_unsynced`], [`remove_unsynced`], …): no sync. The kernel
 //!   keeps what a process has written and renamed before it died. This is for everything in control and cache
 //!   directories: the files of a rebooted node count as lost, and its neighbours' redundancy restores them. A sync
 //!   would make every rank wait for a disk several times per file.
@@ -408,15 +408,6 @@ fn remove_as(durability: Durability, path: &Path) -> Result<bool, DurableError> 
 /// # Errors
 /// When a directory cannot be made, or another file is in its place.
 pub fn create_directory(path: &Path, mode: CreationMode) -> Result<(), DurableError> {
-    create_directory_as(Durability::Machine, path, mode)
-}
-
-/// As [`create_directory`], private and without a sync: the directory survives this process, not the machine.
-pub fn create_directory_unsynced(path: &Path) -> Result<(), DurableError> {
-    create_directory_as(Durability::Process, path, CreationMode::Private)
-}
-
-fn create_directory_as(durability: Durability, path: &Path, mode: CreationMode) -> Result<(), DurableError> {
     let mut missing = Vec::new();
     let mut at = path;
     while !at.as_os_str().is_empty() && !at.is_dir() {
@@ -428,7 +419,7 @@ fn create_directory_as(durability: Durability, path: &Path, mode: CreationMode) 
     }
     for directory in missing.into_iter().rev() {
         match mode.make_directory(directory) {
-            Ok(()) => settle_directory(durability, parent(directory)?)?,
+            Ok(()) => settle_directory(Durability::Machine, parent(directory)?)?,
             // Another rank or agent may have been faster.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
             Err(error) => return Err(failed("create the directory", directory)(error)),
@@ -589,7 +580,7 @@ mod tests {
     fn unsynced_files_are_replaced_created_and_removed_like_synced_ones() {
         let directory = tempfile::tempdir().unwrap();
         let inside = directory.path().join("a/b");
-        create_directory_unsynced(&inside).unwrap();
+        create_directory(&inside, CreationMode::Private).unwrap();
         let path = inside.join("filemap_0.scrinfo");
         assert!(create_new_unsynced(&path, b"first").unwrap() && !create_new_unsynced(&path, b"second").unwrap());
         replace_unsynced(&path, b"new").unwrap();

@@ -27,19 +27,21 @@ pub enum Side {
 impl Side {
     pub const BOTH: [Side; 2] = [Side::Main, Side::Replica];
 
-    /// The position of the side in tables of both.
-    pub const fn index(self) -> usize {
+    /// The one of the two that belongs to the side.
+    pub fn select<T>(self, main: T, replica: T) -> T {
         match self {
-            Side::Main => 0,
-            Side::Replica => 1,
+            Side::Main => main,
+            Side::Replica => replica,
         }
     }
 
-    pub const fn other(self) -> Side {
-        match self {
-            Side::Main => Side::Replica,
-            Side::Replica => Side::Main,
-        }
+    /// The position of the side in tables of both.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    pub fn other(self) -> Side {
+        self.select(Side::Replica, Side::Main)
     }
 }
 
@@ -166,10 +168,7 @@ pub struct PairStatus {
 
 impl PairStatus {
     pub fn copy(&self, side: Side) -> Option<&CopyStatus> {
-        match side {
-            Side::Main => self.main.as_ref(),
-            Side::Replica => self.replica.as_ref(),
-        }
+        side.select(&self.main, &self.replica).as_ref()
     }
 
     /// The copy of this node that is awake.

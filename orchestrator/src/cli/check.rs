@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{Output, Report, document, printable, report};
+use super::output::{Report, Style, document, printable, report};
 use super::prefix_access;
 use crate::exit;
 use crate::launch::registry::registered;
@@ -49,7 +49,7 @@ struct Checked {
     explain: bool,
 }
 
-pub(super) fn run(args: CheckArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: CheckArgs, output: Style) -> Result<u8, Failure> {
     let Some(path) = args.spec else {
         let text = reference::text(&registered());
         output.result(&report(json!({"reference": text}), |to| to.write_all(text.as_bytes())))?;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::{Output, Style, report};
+use super::output::{Style, report};
 use super::running_job::RunningJob;
 use crate::exit;
 use crate::spec::quantity;
@@ -54,7 +54,7 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
 }
 
 pub(super) fn run(args: CheckpointArgs, style: Style) -> Result<u8, Failure> {
-    let running = RunningJob::of(&args.job, &style)?;
+    let running = RunningJob::of(&args.job, style)?;
     running.refuse_with_pairs(
         "checkpoints of a job with pairs cannot be requested: its programs store them by themselves",
         "`holdfast pairs list` shows the newest one of each pair",

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::job::{self, JobSelection};
-use super::output::{Output as _, Report, Style, document, printable};
+use super::output::{Report, Style, document, printable};
 use super::prefix_access;
 use crate::drain::DrainReport;
 use crate::events::DrainResult;
@@ -128,7 +128,7 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     if let Some(prefix) = args.job.prefix.as_ref().filter(|_| args.as_owner) {
         prefix_access::become_owner(prefix)?;
     }
-    let environment = args.job.environment(&style)?;
+    let environment = args.job.environment(style)?;
     if let Some(disabled) = &environment.disabled {
         style.warn(&format!("{disabled} has no effect on `holdfast drain`"));
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::failure::Failure;
 use super::findings::{FileOutcome, FileResult, Finding, Findings};
 use super::inspect::unknown;
-use super::output::{Output, printable, report};
+use super::output::{Style, printable, report};
 use super::progress::Bar;
 use super::verify::others;
 use super::walk::{Content, FileFailure, Visited, visit, worst};
@@ -55,7 +55,7 @@ pub struct ExtractArgs {
     dry_run: bool,
 }
 
-pub(super) fn run(args: ExtractArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: ExtractArgs, output: Style) -> Result<u8, Failure> {
     let options = Options { recover: args.recover, ..Options::default() };
     let visited = visit(&args.paths);
     let alone = matches!(&visited[..], [Visited { named: true, .. }]);

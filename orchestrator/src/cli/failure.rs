@@ -123,7 +123,7 @@ impl From<Diagnostics> for Failure {
         let message = format!("{what} in the job spec; nothing was started\n\n{mistakes}");
         let list = mistakes.iter().map(|mistake| {
             serde_json::json!({
-                "file": mistakes.file(),
+                "file": mistakes.file,
                 "line": mistake.place.map(|place| place.line),
                 "column": mistake.place.map(|place| place.column),
                 "key": mistake.key,

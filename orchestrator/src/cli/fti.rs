@@ -17,12 +17,14 @@ use serde_json::{Value, json};
 use super::extract::place;
 use super::failure::Failure;
 use super::fti_write;
-use super::output::{Output, printable, report};
+use super::output::{Style, printable, report};
 use super::progress::Bar;
 use super::verify::others;
 use super::walk::{FileFailure, worst};
 use crate::exit;
 
+/// The number of ranks is unknown; FTI requires full groups.
+const UNKNOWN_RANKS: u32 = u32::MAX;
 /// Maximum size of an FTI configuration.
 const MOST_CONFIG_BYTES: u64 = 1 << 20;
 /// Groups without files that are reported.
@@ -159,21 +161,13 @@ struct RepairArgs {
     dry_run: bool,
 }
 
-pub(super) fn run(args: FtiArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: FtiArgs, output: Style) -> Result<u8, Failure> {
     match args.command {
         FtiCommand::Verify(args) => verify(&args, output),
         FtiCommand::Restore(args) => restore_ranks(&args, output),
         FtiCommand::Repair(args) => repair_files(&args, output),
         FtiCommand::Write(args) => fti_write::run(&args, output),
     }
-}
-
-/// The parameters from which FTI derives groups.
-#[derive(Clone, Copy)]
-struct GroupShape {
-    node_size: u32,
-    group_size: u32,
-    head: bool,
 }
 
 impl GroupArgs {
@@ -208,7 +202,7 @@ impl GroupArgs {
     fn groups(
         &self,
         survivors: &Survivors,
-        shape: GroupShape,
+        shape: Topology,
         wanted: impl Fn(&Survivor) -> bool,
     ) -> Result<BTreeSet<(u32, Vec<u32>)>, Failure> {
         let mut groups = BTreeSet::new();
@@ -234,7 +228,7 @@ impl GroupArgs {
         // Any number will do for the checkpoint.
         let groups = ranks.into_iter().map(|rank| Ok((0, shape.group_of(rank).ok_or_else(|| no_group(rank))?)));
         let found = groups.collect::<Result<BTreeSet<_>, Failure>>()?;
-        let lost = shape.lost_groups(&found, survivors.nodes()?);
+        let lost = lost_groups(shape, &found, survivors.nodes()?);
         Ok(found.into_iter().chain(lost).map(|(_, ranks)| ranks).collect())
     }
 
@@ -242,7 +236,7 @@ impl GroupArgs {
         self.checkpoint.is_none_or(|wanted| wanted == checkpoint)
     }
 
-    fn shape(&self) -> Result<GroupShape, Failure> {
+    fn shape(&self) -> Result<Topology, Failure> {
         self.shape_if_known()?.ok_or_else(|| {
             Failure::new(exit::USAGE, "the groups of ranks are unknown")
                 .remedy("give FTI's configuration with --config, or --node-size and --group-size")
@@ -250,9 +244,9 @@ impl GroupArgs {
     }
 
     /// `None` if neither parameters nor a configuration are there.
-    fn shape_if_known(&self) -> Result<Option<GroupShape>, Failure> {
+    fn shape_if_known(&self) -> Result<Option<Topology>, Failure> {
         if let (Some(node_size), Some(group_size)) = (self.node_size, self.group_size) {
-            return Ok(Some(GroupShape { node_size, group_size, head: self.head }));
+            return Ok(Some(Topology { ranks: UNKNOWN_RANKS, node_size, group_size, head: self.head }));
         }
         let found =
             || self.directories.iter().map(|directory| directory.join("config.fti")).find(|path| path.is_file());
@@ -267,78 +261,68 @@ impl GroupArgs {
         });
         let text = text.map_err(|error| unusable("cannot read FTI's configuration".to_owned()).because(error))?;
         let text = String::from_utf8_lossy(&text);
-        GroupShape::parse(&text)
-            .map(Some)
-            .map_err(|key| unusable(format!("no number for {key} in FTI's configuration")))
+        parse_topology(&text).map(Some).map_err(|key| unusable(format!("no number for {key} in FTI's configuration")))
     }
 }
 
-impl GroupShape {
-    /// Reads a configuration of FTI. The error is the key that has no number.
-    fn parse(text: &str) -> Result<Self, &'static str> {
-        let number = |key: &'static str| {
-            let value = text.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| name.trim() == key);
-            value.and_then(|(_, value)| value.trim().parse::<u32>().ok()).ok_or(key)
-        };
-        Ok(GroupShape {
-            node_size: number("node_size")?,
-            group_size: number("group_size")?,
-            head: number("head") == Ok(1),
-        })
-    }
+/// Reads a configuration of FTI. The error is the key that has no number.
+fn parse_topology(text: &str) -> Result<Topology, &'static str> {
+    let number = |key: &'static str| {
+        let value = text.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| name.trim() == key);
+        value.and_then(|(_, value)| value.trim().parse::<u32>().ok()).ok_or(key)
+    };
+    Ok(Topology {
+        ranks: UNKNOWN_RANKS,
+        node_size: number("node_size")?,
+        group_size: number("group_size")?,
+        head: number("head") == Ok(1),
+    })
+}
 
-    /// The group of a rank. The number of ranks is unknown; FTI requires full groups.
-    fn group_of(self, rank: u32) -> Option<Vec<u32>> {
-        let GroupShape { node_size, group_size, head } = self;
-        Topology { ranks: u32::MAX, node_size, group_size, head }.group_of(rank)
-    }
-
-    /// The groups without any file, by checkpoint: those of the other processes on nodes that have files, and those on
-    /// the other nodes of the execution, whose number FTI's metadata contain.
-    fn lost_groups(self, found: &BTreeSet<(u32, Vec<u32>)>, nodes: Option<u32>) -> Vec<(u32, Vec<u32>)> {
-        let of_sector = |first: u32| {
-            let sector = first.checked_div(self.node_size)?.checked_div(self.group_size)?;
-            sector.checked_mul(self.group_size)?.checked_mul(self.node_size)
-        };
-        let checkpoints: BTreeSet<u32> = found.iter().map(|(checkpoint, _)| *checkpoint).collect();
-        let mut lost = Vec::new();
-        for checkpoint in checkpoints {
-            let of_checkpoint = found.iter().filter(|(id, _)| *id == checkpoint);
-            let mut sectors: BTreeSet<u32> =
-                of_checkpoint.filter_map(|(_, ranks)| of_sector(*ranks.first()?)).collect();
-            let complete = nodes.and_then(|nodes| nodes.checked_div(self.group_size)).unwrap_or(0);
-            let ranks = self.node_size.saturating_mul(self.group_size);
-            sectors.extend((0..complete).map_while(|sector| sector.checked_mul(ranks)));
-            for first in sectors {
-                let places = u32::from(self.head)..self.node_size;
-                let groups = places.map_while(|place| self.group_of(first.checked_add(place)?));
-                let groups = groups.map(|ranks| (checkpoint, ranks)).filter(|group| !found.contains(group));
-                // The configuration may contain any number.
-                lost.extend(groups.take(MOST_LOST_GROUPS.saturating_sub(lost.len())));
-            }
+/// The groups without any file, by checkpoint: those of the other processes on nodes that have files, and those on
+/// the other nodes of the execution, whose number FTI's metadata contain.
+fn lost_groups(topology: Topology, found: &BTreeSet<(u32, Vec<u32>)>, nodes: Option<u32>) -> Vec<(u32, Vec<u32>)> {
+    let of_sector = |first: u32| {
+        let sector = first.checked_div(topology.node_size)?.checked_div(topology.group_size)?;
+        sector.checked_mul(topology.group_size)?.checked_mul(topology.node_size)
+    };
+    let checkpoints: BTreeSet<u32> = found.iter().map(|(checkpoint, _)| *checkpoint).collect();
+    let mut lost = Vec::new();
+    for checkpoint in checkpoints {
+        let of_checkpoint = found.iter().filter(|(id, _)| *id == checkpoint);
+        let mut sectors: BTreeSet<u32> = of_checkpoint.filter_map(|(_, ranks)| of_sector(*ranks.first()?)).collect();
+        let complete = nodes.and_then(|nodes| nodes.checked_div(topology.group_size)).unwrap_or(0);
+        let ranks = topology.node_size.saturating_mul(topology.group_size);
+        sectors.extend((0..complete).map_while(|sector| sector.checked_mul(ranks)));
+        for first in sectors {
+            let places = u32::from(topology.head)..topology.node_size;
+            let groups = places.map_while(|place| topology.group_of(first.checked_add(place)?));
+            let groups = groups.map(|ranks| (checkpoint, ranks)).filter(|group| !found.contains(group));
+            // The configuration may contain any number.
+            lost.extend(groups.take(MOST_LOST_GROUPS.saturating_sub(lost.len())));
         }
-        lost
     }
+    lost
 }
 
 /// Parses a configuration and asks for groups, for the fuzz target.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn check_config(text: &str) {
-    let Ok(shape) = GroupShape::parse(text) else { return };
+    let Ok(shape) = parse_topology(text) else { return };
     for rank in [0, 1, 7, u32::MAX - 1, u32::MAX] {
         let group = shape.group_of(rank).unwrap_or_default();
         assert!(group.is_empty() || group.contains(&rank), "rank {rank} is not in its group {group:?}");
     }
 }
 
-fn verify(args: &GroupArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn verify(args: &GroupArgs, output: Style) -> Result<u8, Failure> {
     // The differential checkpoint has no id.
     let survivors = args.survivors(args.checkpoint.is_none())?;
     let mut checked = Vec::new();
     if !survivors.checkpoints().is_empty() {
         let shape = args.shape()?;
         let mut groups = args.groups(&survivors, shape, |_| true)?;
-        let lost = shape.lost_groups(&groups, survivors.nodes()?);
+        let lost = lost_groups(shape, &groups, survivors.nodes()?);
         groups.extend(lost);
         for (checkpoint, ranks) in groups {
             let check = group_check::check(&survivors, &ranks, checkpoint)?;
@@ -401,7 +385,7 @@ impl Group {
     }
 }
 
-fn repair_files(args: &RepairArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn repair_files(args: &RepairArgs, output: Style) -> Result<u8, Failure> {
     let survivors = args.group.survivors(true)?;
     let mut bar = Bar::new(output.shows_progress());
     let mut files = Vec::new();
@@ -508,7 +492,7 @@ impl RepairedFile {
     }
 }
 
-fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn restore_ranks(args: &RestoreArgs, output: Style) -> Result<u8, Failure> {
     let (survivors, shape) = (args.group.survivors(false)?, args.group.shape()?);
     let newest = survivors.checkpoints().first().copied();
     let Some(checkpoint) = args.group.checkpoint.or(newest) else {

@@ -14,7 +14,7 @@ use holdfast_formats::fti_ff::{containers, name, verify};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{Output, printable, report};
+use super::output::{Style, printable, report};
 use crate::exit;
 
 /// Size of the pieces in which files are copied.
@@ -101,7 +101,7 @@ impl RawVariable {
     }
 }
 
-pub(super) fn run(args: &WriteArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: &WriteArgs, output: Style) -> Result<u8, Failure> {
     let variables = args.variables.iter().map(|argument| RawVariable::open(argument)).collect::<Result<Vec<_>, _>>()?;
     if args.to.symlink_metadata().is_ok() && !args.force {
         let exists = Failure::new(exit::UNAVAILABLE, "the file exists already").at(shown(&args.to));

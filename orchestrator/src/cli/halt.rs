@@ -8,7 +8,7 @@ use holdfast_model::{HaltChange, HaltCondition, HaltState};
 
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::{Output as _, Style, printable, report};
+use super::output::{Style, printable, report};
 use super::running_job::RunningJob;
 use crate::exit;
 use crate::job::settings::epoch;
@@ -181,7 +181,7 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
             (&unset.job, Some(HaltChange { unset: unset.conditions(), ..HaltChange::default() }), unset.dry_run)
         }
     };
-    let running = RunningJob::of(job, &style)?;
+    let running = RunningJob::of(job, style)?;
     if change.as_ref().is_some_and(|change| change.checkpoints_left.is_some()) {
         running.refuse_with_pairs(
             "`--checkpoints` has no effect on a job with pairs: it ends when all pairs are finished, or at once",

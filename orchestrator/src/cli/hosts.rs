@@ -5,7 +5,7 @@ use holdfast_model::NodeName;
 use serde_json::json;
 
 use super::failure::Failure;
-use super::output::{Output, report};
+use super::output::{Style, report};
 use crate::exit;
 
 /// Work with host lists such as node[1-4,7]: count, pick, subtract, intersect, expand, compress
@@ -57,7 +57,7 @@ struct Form {
     expand: bool,
 }
 
-pub(super) fn run(args: HostsArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: HostsArgs, output: Style) -> Result<u8, Failure> {
     let hosts = selected(&args)?;
     let nth = args.form.nth.map(|index| hostlist::nth(&hosts, index)).transpose().map_err(misspelt)?;
     let shown = nth.map_or(&hosts[..], std::slice::from_ref);

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::findings::{FileOutcome, FileResult, Finding, Findings};
-use super::output::{Output, PrintableLines, Report, printable};
+use super::output::{PrintableLines, Report, Style, printable};
 use super::progress::Bar;
 use super::verify::others;
 use super::walk::{Content, FileFailure, Visited, visit, worst};
@@ -49,7 +49,7 @@ pub struct InspectArgs {
     brief: bool,
 }
 
-pub(super) fn run(args: InspectArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: InspectArgs, output: Style) -> Result<u8, Failure> {
     let mut bar = Bar::new(output.shows_progress());
     let one = args.paths.len() == 1 && !args.check && !args.brief;
     let mut files = Vec::new();

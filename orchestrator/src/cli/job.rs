@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
-use super::output::Output;
+use super::output::Style;
 use crate::exit;
 use crate::job::state::{JobState, Stage, StateError};
 use crate::job::step_names;
@@ -11,7 +11,7 @@ use crate::launch::registry::registered;
 use crate::spec::{Environment, JobSpec};
 
 /// The environment of this process. Warns of parameters without effect.
-pub(super) fn environment(output: &dyn Output) -> Result<Environment, Failure> {
+pub(super) fn environment(output: Style) -> Result<Environment, Failure> {
     let environment =
         Environment::of_process(registered()).map_err(|error| Failure::of(exit::CONFIGURATION, &error))?;
     environment.warnings.iter().for_each(|warning| output.warn(warning));
@@ -34,7 +34,7 @@ impl JobSelection {
     ///
     /// # Errors
     /// A mistake in the parameters or in the spec.
-    pub(super) fn environment(&self, output: &dyn Output) -> Result<Environment, Failure> {
+    pub(super) fn environment(&self, output: Style) -> Result<Environment, Failure> {
         let environment = environment(output)?;
         if let Some(spec) = self.spec(&environment)? {
             spec.warnings.iter().for_each(|warning| output.warn(warning));

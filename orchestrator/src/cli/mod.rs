@@ -1,7 +1,7 @@
 //! The subcommands: one file each, thin.
 //!
 //! Arguments have two levels: as written (a clap struct), and their checked meaning (the result of a method of that
-//! struct). A command calls the library and passes a [`Report`] to the [`Output`]. It returns an exit code or a
+//! struct). A command calls the library and passes a [`Report`] to its output. It returns an exit code or a
 //! [`Failure`], which is converted to a message here only.
 
 mod agent;
@@ -55,7 +55,7 @@ pub use example::{ExampleArgs, ExampleCommand};
 pub use failure::Failure;
 pub use halt::{HaltArgs, HaltCommand, HaltSetArgs, HaltUnsetArgs};
 pub use job::JobSelection;
-pub use output::{JSON_VERSION, Output, Report, Style, document, printable};
+pub use output::{JSON_VERSION, Report, Style, document, printable};
 pub use run::RunArgs;
 pub use status::StatusArgs;
 pub use step::StepArgs;
@@ -201,21 +201,21 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
     let _log = runtime::start_log(matches!(command, Command::Agent(_)));
     match command {
         Command::Run(args) => run::run(args, style),
-        Command::Check(args) => check::run(args, &style),
+        Command::Check(args) => check::run(args, style),
         Command::Drain(args) => drain::run(args, style),
-        Command::Index(args) => index::run(args, &style),
+        Command::Index(args) => index::run(args, style),
         Command::Halt(args) => halt::run(args, style),
         Command::Checkpoint(args) => checkpoint::run(args, style),
         Command::Nodes(args) => nodes::run(args, style),
         Command::Pairs(args) => pairs::run(args, style),
         Command::Status(args) => status::run(args, style),
-        Command::Inspect(args) => inspect::run(args, &style),
-        Command::Verify(args) => verify::run(args, &style),
-        Command::Extract(args) => extract::run(args, &style),
+        Command::Inspect(args) => inspect::run(args, style),
+        Command::Verify(args) => verify::run(args, style),
+        Command::Extract(args) => extract::run(args, style),
         Command::Sion(args) => sion::run(args, style),
-        Command::Fti(args) => fti::run(args, &style),
-        Command::Hosts(args) => hosts::run(args, &style),
-        Command::Compat(args) => compat::run(args, &style),
+        Command::Fti(args) => fti::run(args, style),
+        Command::Hosts(args) => hosts::run(args, style),
+        Command::Compat(args) => compat::run(args, style),
         Command::Agent(args) => agent::run(args, style),
         Command::Step(args) => step::run(args, style),
         Command::Rank(args) => rank::run(args),

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::{Output as _, Style, printable, report};
+use super::output::{Style, printable, report};
 use super::running_job::RunningJob;
 use super::status::{NodeLine, Status};
 use crate::exit;
@@ -117,7 +117,7 @@ pub(super) fn run(args: NodesArgs, style: Style) -> Result<u8, Failure> {
 }
 
 fn list(job: &JobSelection, style: Style) -> Result<u8, Failure> {
-    let (job, _) = RunningJob::to_show(job, &style)?;
+    let (job, _) = RunningJob::to_show(job, style)?;
     let health = super::runtime::block_on(job.health())?;
     let explanation = job.state.explain();
     let nodes = Status::of_nodes(job, explanation, health).nodes();
@@ -136,7 +136,7 @@ fn change(
 ) -> Result<u8, Failure> {
     let named = hostlist::expand(nodes).map_err(|error| Failure::of(exit::USAGE, &error))?;
     let named: BTreeSet<NodeName> = named.into_iter().collect();
-    let environment = selection.environment(&style)?;
+    let environment = selection.environment(style)?;
     let running = RunningJob::in_environment(selection, &environment)?;
     if running.state.stage != Stage::Running {
         return Err(running.not_running());

@@ -1,4 +1,4 @@
-//! The output of commands behind one trait: text, JSON (`--json`), or nothing (`--quiet`).
+//! The output of commands: text, JSON (`--json`), or nothing (`--quiet`).
 //!
 //! Results go to standard output, everything else to standard error, so that a pipe gets results only. With `--json`,
 //! standard output is exactly one document: `{"version": 2, …}` with the fields in the command's `--help`; for a
@@ -7,6 +7,8 @@
 use std::io::{self, BufWriter, Write};
 
 use serde_json::Value;
+
+use crate::events::screen::escaped;
 
 /// The version of every JSON document; a change that could break a script raises it.
 pub const JSON_VERSION: u32 = 2;
@@ -47,29 +49,6 @@ impl<H: Fn(&mut dyn Write) -> io::Result<()>> Report for SmallReport<H> {
 }
 
 /// The output of a command.
-pub trait Output {
-    /// Prints the result, once per command.
-    ///
-    /// # Errors
-    /// Those of standard output.
-    fn result(&self, report: &dyn Report) -> io::Result<()>;
-
-    /// Reports damage in a printed result to standard error.
-    fn report_damage(&self, text: &str) {
-        let _ = writeln!(io::stderr(), "{text}");
-    }
-
-    /// True if progress may be shown on standard error.
-    fn shows_progress(&self) -> bool;
-
-    /// Prints a warning, also with `--quiet`.
-    fn warn(&self, text: &str) {
-        // If standard error is closed, there is nowhere to report that.
-        let _ = writeln!(io::stderr(), "warning: {text}");
-    }
-}
-
-/// The kinds of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Human {
@@ -96,17 +75,31 @@ impl Style {
             Style::Quiet => Ok(()),
         }
     }
-}
 
-impl Output for Style {
-    fn result(&self, report: &dyn Report) -> io::Result<()> {
+    /// Prints the result, once per command.
+    ///
+    /// # Errors
+    /// Those of standard output.
+    pub fn result(self, report: &dyn Report) -> io::Result<()> {
         let mut to = BufWriter::new(io::stdout().lock());
         self.write(report, &mut to)?;
         to.flush()
     }
 
-    fn shows_progress(&self) -> bool {
-        *self != Style::Quiet
+    /// Reports damage in a printed result to standard error.
+    pub fn report_damage(self, text: &str) {
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// True if progress may be shown on standard error.
+    pub fn shows_progress(self) -> bool {
+        self != Style::Quiet
+    }
+
+    /// Prints a warning, also with `--quiet`.
+    pub fn warn(self, text: &str) {
+        // If standard error is closed, there is nowhere to report that.
+        let _ = writeln!(io::stderr(), "warning: {text}");
     }
 }
 
@@ -125,21 +118,12 @@ pub fn document(fields: Value) -> Value {
 
 /// Text from a file or the network made safe for a terminal: control characters are escaped.
 pub fn printable(text: &str) -> String {
-    if !text.contains(char::is_control) {
-        return text.to_owned();
-    }
-    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
-    text.chars().map(escape).collect()
+    escaped(text, char::is_control)
 }
 
 /// [`printable`] for a text of several lines, which may contain tabs.
 pub fn printable_text(text: &str) -> String {
-    let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if !text.contains(harmful) {
-        return text.to_owned();
-    }
-    let escape = |c: char| if harmful(c) { c.escape_default().collect() } else { c.to_string() };
-    text.chars().map(escape).collect()
+    escaped(text, |c| c.is_control() && c != '\n' && c != '\t')
 }
 
 /// Writes lines as [`printable_text`].

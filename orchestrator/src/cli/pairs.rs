@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::{Output as _, Style, printable, report};
+use super::output::{Style, printable, report};
 use super::running_job::RunningJob;
 use crate::exit;
 use crate::job::replicated::requests::PairRequests;
@@ -112,7 +112,7 @@ enum TypedSide {
 pub(super) fn run(args: PairsArgs, style: Style) -> Result<u8, Failure> {
     match args.command {
         PairsCommand::List(job) => {
-            let overview = super::runtime::block_on(running(&job, &style)?.pairs())?;
+            let overview = super::runtime::block_on(running(&job, style)?.pairs())?;
             let fields = serde_json::to_value(&overview).unwrap_or_default();
             style.result(&report(fields, |to| write_pairs(&overview, to, "")))?;
             Ok(exit::FINISHED)
@@ -130,7 +130,7 @@ pub(super) fn run(args: PairsArgs, style: Style) -> Result<u8, Failure> {
 }
 
 /// The job, which must run pairs.
-fn running(job: &JobSelection, style: &Style) -> Result<RunningJob, Failure> {
+fn running(job: &JobSelection, style: Style) -> Result<RunningJob, Failure> {
     let running = RunningJob::of(job, style)?;
     match running.state.has_pairs() {
         true => Ok(running),
@@ -145,7 +145,7 @@ fn running(job: &JobSelection, style: &Style) -> Result<RunningJob, Failure> {
 }
 
 fn change(args: &ChangeArgs, command: PairCommand, style: Style) -> Result<u8, Failure> {
-    let job = running(&args.job, &style)?;
+    let job = running(&args.job, style)?;
     let mut chosen = chosen(&job.state, &args.pairs)?;
     let overview = super::runtime::block_on(job.pairs())?;
     if overview.pairs.iter().all(|pair| pair.main.status.is_none() && pair.replica.status.is_none()) {

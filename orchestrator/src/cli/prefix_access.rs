@@ -11,7 +11,7 @@ use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use super::failure::Failure;
-use super::output::{Output, printable};
+use super::output::{Style, printable};
 use crate::exit;
 
 /// The permission bits of directories that concern other users.
@@ -65,7 +65,7 @@ fn group_name(id: u32) -> String {
 }
 
 /// Warns if others may rename or remove what the job writes to its prefix directory.
-pub(super) fn warn(prefix: &Path, output: &dyn Output) {
+pub(super) fn warn(prefix: &Path, output: Style) {
     let Some(access) = PrefixAccess::of(prefix) else { return };
     let writers = access.writers(geteuid().as_raw()).filter(|_| access.mode & STICKY == 0);
     if let Some(writers) = writers {

@@ -7,7 +7,7 @@ use holdfast_core::owned::Access;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{Output, Report, Style, document, printable, report};
+use super::output::{Report, Style, document, printable, report};
 use super::{job, prefix_access};
 use crate::events::{DrainResult, EventLog, LogEvent, OutputNotShown, RunReport};
 use crate::exit;
@@ -63,10 +63,10 @@ impl RunArgs {
 }
 
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
-    let environment = job::environment(&style)?;
+    let environment = job::environment(style)?;
     let spec = args.spec(&environment)?;
     spec.warnings.iter().for_each(|warning| style.warn(warning));
-    prefix_access::warn(&spec.prefix, &style);
+    prefix_access::warn(&spec.prefix, style);
     if let Some(disabled) = &environment.disabled {
         style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));
     }

@@ -14,7 +14,7 @@ use holdfast_wire::pairs::{CommandRequest, PairsSync};
 
 use super::failure::Failure;
 use super::job::{self, JobSelection};
-use super::output::Output;
+use super::output::Style;
 use crate::exit;
 use crate::fleet::{AgentClient, RequestError};
 use crate::job::state::{JobState, Stage, StateError};
@@ -46,7 +46,7 @@ pub(super) struct StepStatus {
 
 impl RunningJob {
     /// The job that the arguments select.
-    pub(super) fn of(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
+    pub(super) fn of(selection: &JobSelection, output: Style) -> Result<Self, Failure> {
         RunningJob::in_environment(selection, &selection.environment(output)?)
     }
 
@@ -59,7 +59,7 @@ impl RunningJob {
 
     /// As [`of`](Self::of), with the states of the steps of a job of several; also the job of another user who
     /// permitted a group of this user to see its status.
-    pub(super) fn to_show(selection: &JobSelection, output: &dyn Output) -> Result<(Self, Vec<StepStatus>), Failure> {
+    pub(super) fn to_show(selection: &JobSelection, output: Style) -> Result<(Self, Vec<StepStatus>), Failure> {
         let read = |prefix: &Path| Ok(JobState::read_to_show(prefix)?.map(|(state, _)| state));
         let environment = selection.environment(output)?;
         let job = RunningJob::in_prefix(job::prefix_with_state(selection, &environment, read)?)?;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::extract::place;
 use super::failure::Failure;
 use super::findings::{FileOutcome, Finding};
-use super::output::{Output, PrintableLines, Report, Style, printable, report};
+use super::output::{PrintableLines, Report, Style, printable, report};
 use super::progress::Bar;
 use super::verify::VerifyReport;
 use super::walk::{Content, FileFailure, Visited, worst};
@@ -214,15 +214,15 @@ struct VerifyArgs {
 pub(super) fn run(args: SionArgs, style: Style) -> Result<u8, Failure> {
     match args.command {
         SionCommand::Dump(args) => dump(&args, style),
-        SionCommand::Split(args) => split(&args, &style),
-        SionCommand::Join(args) => join(&args, &style),
-        SionCommand::Defrag(args) => defrag(&args, &style),
-        SionCommand::Verify(args) => verify(args, &style),
+        SionCommand::Split(args) => split(&args, style),
+        SionCommand::Join(args) => join(&args, style),
+        SionCommand::Defrag(args) => defrag(&args, style),
+        SionCommand::Verify(args) => verify(args, style),
     }
 }
 
 /// Prints warnings. Returns the exit code, which depends on whether data may be missing.
-fn warn_all(warnings: &[Warning], output: &dyn Output) -> u8 {
+fn warn_all(warnings: &[Warning], output: Style) -> u8 {
     for warning in warnings {
         output.warn(&printable(&warning.to_string()));
     }
@@ -248,7 +248,7 @@ fn dump(args: &DumpArgs, style: Style) -> Result<u8, Failure> {
     if let Some(error) = dumped.error.into_inner() {
         return Err(error.into());
     }
-    Ok(warn_all(&container.warnings, &style))
+    Ok(warn_all(&container.warnings, style))
 }
 
 /// A description that is written piece by piece: it can be much larger than the tables of the container.
@@ -279,7 +279,7 @@ impl Report for Dumped<'_> {
     }
 }
 
-fn split(args: &SplitArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn split(args: &SplitArgs, output: Style) -> Result<u8, Failure> {
     let options = SplitOptions { recover: args.recover, by_global_rank: args.by_rank, dry_run: args.dry_run };
     let to = place(&args.to, args.force, args.dry_run)?;
     let split = Bar::new(output.shows_progress())
@@ -323,7 +323,7 @@ fn check_output(output: &Path, force: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn join(args: &JoinArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn join(args: &JoinArgs, output: Style) -> Result<u8, Failure> {
     check_output(&args.output, args.force)?;
     let parent = args.output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if parent.canonicalize().is_ok_and(|parent| args.directory.canonicalize().is_ok_and(|input| parent == input)) {
@@ -345,7 +345,7 @@ fn join(args: &JoinArgs, output: &dyn Output) -> Result<u8, Failure> {
     Ok(exit::FINISHED)
 }
 
-fn defrag(args: &DefragArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn defrag(args: &DefragArgs, output: Style) -> Result<u8, Failure> {
     check_output(&args.output, args.force)?;
     let options = DefragOptions { block_size: args.block_size, recover: args.recover, dry_run: args.dry_run };
     let name = args.input.display().to_string();
@@ -358,7 +358,7 @@ fn defrag(args: &DefragArgs, output: &dyn Output) -> Result<u8, Failure> {
 
 /// Reports a container that was written, with warnings about its input and the further files of a replaced set.
 fn made(
-    output: &dyn Output,
+    output: Style,
     (path, dry_run): (&Path, bool),
     (tasks, bytes): (usize, u64),
     warnings: Option<&[Warning]>,
@@ -379,7 +379,7 @@ fn made(
     }))
 }
 
-fn verify(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn verify(args: VerifyArgs, output: Style) -> Result<u8, Failure> {
     let options = VerifyOptions { read_data: args.read_data };
     let mut bar = Bar::new(output.shows_progress());
     let mut files = Vec::new();

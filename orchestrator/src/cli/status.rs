@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::{Output, Report, Style, document, printable};
+use super::output::{Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
 use crate::events::{DownReason, GenerationProgress, History, TimedReason, reader::Reader};
 use crate::exit;
@@ -49,7 +49,7 @@ pub struct StatusArgs {
 }
 
 pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
-    let (job, steps) = RunningJob::to_show(&args.job, &style)?;
+    let (job, steps) = RunningJob::to_show(&args.job, style)?;
     let (health, halt) = super::runtime::block_on(async { (job.health().await, job.halt(None).await.ok()) })?;
     if health.is_empty() && !job.has_orchestrator && job.state.stage == Stage::Running {
         return Err(job.not_running());

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::findings::{FileOutcome, FileResult, Finding, Findings};
-use super::output::{Output, Report, printable};
+use super::output::{Report, Style, printable};
 use super::progress::Bar;
 use super::walk::{Content, FileFailure, visit, worst};
 use crate::exit;
@@ -112,7 +112,7 @@ impl ForServer {
     }
 }
 
-pub(super) fn run(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: VerifyArgs, output: Style) -> Result<u8, Failure> {
     let server = args.server()?;
     let options = Options { as_documented: args.as_documented, ..Options::default() };
     let mut bar = Bar::new(output.shows_progress());

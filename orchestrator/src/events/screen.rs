@@ -60,7 +60,8 @@ pub struct ScreenStyle {
 #[derive(Clone, Debug)]
 pub struct Screen {
     style: ScreenStyle,
-    is_live: bool,
+    /// There is a live view to update.
+    pub is_live: bool,
     /// Writes to standard error.
     errors: Arc<Writer>,
     /// Writes to standard output. The same writer if both are the same file, so that the order of lines is kept.
@@ -92,11 +93,6 @@ impl Screen {
         Ok(Screen { style, is_live, errors, output, turns: Arc::default(), accounts: Arc::default() })
     }
 
-    /// True if there is a live view to update.
-    pub fn is_live(&self) -> bool {
-        self.is_live
-    }
-
     /// Shows an event, if it has a sentence.
     pub fn event(&self, event: &LogEvent) {
         if let Some(line) = event.sentence() {
@@ -112,7 +108,7 @@ impl Screen {
 
     fn dated(text: &str) -> Vec<u8> {
         // Text from the network or a file must not send commands to the terminal.
-        format!("{} {}\n", Local::now().format("%H:%M:%S%.3f"), printable(text)).into_bytes()
+        format!("{} {}\n", Local::now().format("%H:%M:%S%.3f"), escaped(text, char::is_control)).into_bytes()
     }
 
     /// Shows the state of the job.
@@ -189,7 +185,7 @@ impl Screen {
 
     /// Completes when nothing has been written for too long.
     async fn stalled(&self) {
-        let progress = || self.errors.look(Queue::progress) + self.output.look(Queue::progress);
+        let progress = || self.errors.look(|queue| queue.written) + self.output.look(|queue| queue.written);
         let (mut last, mut since) = (progress(), Instant::now());
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -278,9 +274,10 @@ fn is_same_file() -> bool {
     }
 }
 
-fn printable(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
-    if text.contains(char::is_control) { text.chars().map(escape).collect() } else { text.to_owned() }
+/// Text made safe for a terminal: characters that would be `harmful` are escaped.
+pub(crate) fn escaped(text: &str, harmful: fn(char) -> bool) -> String {
+    let escape = |c: char| if harmful(c) { c.escape_default().collect() } else { c.to_string() };
+    if text.contains(harmful) { text.chars().map(escape).collect() } else { text.to_owned() }
 }
 
 #[cfg(test)]
@@ -289,6 +286,6 @@ mod tests {
 
     #[test]
     fn a_message_cannot_send_commands_to_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(escaped("a\u{1b}[2Jb", char::is_control), "a\\u{1b}[2Jb");
     }
 }

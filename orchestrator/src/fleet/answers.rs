@@ -63,7 +63,7 @@ pub struct UnchangedAnswer {
 #[derive(Clone, Debug)]
 pub struct PollReports {
     /// The runtime of the pollers.
-    polls: Handle,
+    pub(super) polls: Handle,
     /// The runtime of all other requests.
     requests: Handle,
     reports: mpsc::UnboundedSender<PollReport>,
@@ -120,11 +120,6 @@ impl PollReports {
     /// Milliseconds in which the pollers did not run. They are those of the last report of the running time.
     pub(super) fn missing(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.missing)
-    }
-
-    /// The runtime of the pollers.
-    pub(super) fn runtime(&self) -> &Handle {
-        &self.polls
     }
 
     /// Reports a change or a loss.

@@ -30,4 +30,4 @@ pub use error::{FleetError, RequestError};
 pub use fan_out::fan_out;
 pub use poll::{PollTarget, Poller};
 pub use roster::Roster;
-pub use supervisor::{AgentRecord, AgentSupervisor, FleetEvent, FleetSettings};
+pub use supervisor::{AgentRecord, AgentSupervisor, FleetEvent, FleetSettings, to_each};

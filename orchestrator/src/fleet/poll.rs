@@ -64,7 +64,7 @@ impl Poller {
     /// Polls until the agent is lost.
     pub fn spawn(client: AgentClient, target: PollTarget, clock: Clock, reports: PollReports) -> Self {
         let now = Arc::new(Notify::new());
-        let runtime = reports.runtime().clone();
+        let runtime = reports.polls.clone();
         let poll = Poll::new(client, target, clock, reports, Arc::clone(&now));
         Poller { task: runtime.spawn(poll.run()), now }
     }

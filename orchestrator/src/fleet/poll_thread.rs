@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 /// A runtime on a thread of its own. Dropping it ends the tasks that run on it.
 #[derive(Debug)]
 pub(super) struct PollThread {
-    runtime: Handle,
+    /// To start pollers on.
+    pub(super) runtime: Handle,
     _end: oneshot::Sender<()>,
 }
 
@@ -26,10 +27,5 @@ impl PollThread {
             let _ = polls.block_on(ended);
         })?;
         Ok(PollThread { runtime, _end: end })
-    }
-
-    /// The runtime, to start pollers on.
-    pub(super) fn runtime(&self) -> &Handle {
-        &self.runtime
     }
 }

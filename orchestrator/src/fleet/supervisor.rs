@@ -181,7 +181,7 @@ impl AgentSupervisor {
         let (polls, polled) = mpsc::unbounded_channel();
         let poll_thread = PollThread::start();
         let runtime = match &poll_thread {
-            Ok(thread) => thread.runtime().clone(),
+            Ok(thread) => thread.runtime.clone(),
             Err(error) => {
                 tracing::warn!(%error, "cannot start the polling thread; the common threads poll the agents");
                 Handle::current()
@@ -530,6 +530,15 @@ impl AgentSupervisor {
 fn clock_skew(node_ms: u64, own_ms: u64) -> Option<i64> {
     let ahead = i64::try_from(i128::from(node_ms) - i128::from(own_ms)).unwrap_or(i64::MAX);
     (Duration::from_millis(ahead.unsigned_abs()) > CLOCK_TOLERANCE).then_some(ahead)
+}
+
+/// Sends the same request to each agent.
+pub fn to_each<R, F>(
+    request: R,
+    send: impl Fn(AgentClient, SocketAddr, Arc<R>) -> F,
+) -> impl Fn(AgentClient, NodeName, SocketAddr) -> F {
+    let request = Arc::new(request);
+    move |client, _, address| send(client, address, Arc::clone(&request))
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use super::step::StepDriver;
 use super::{settings, site, stacks};
 use crate::drain::{DrainOrder, prefix_steps};
 use crate::events::{CommandKey, StopReason};
-use crate::fleet::RequestError;
 use crate::fleet::clock::issue_number;
+use crate::fleet::{RequestError, to_each};
 use crate::relaunch::{Action, BeforeFailure, Event};
 
 /// The pause before that.
@@ -218,10 +218,7 @@ impl StepDriver<'_> {
     fn request_halt(&mut self, request: HaltRequest, to: NodeName) {
         self.agents.request(
             &[to],
-            move |client, _, address| {
-                let request = request.clone();
-                async move { client.request_halt(address, &request).await }
-            },
+            to_each(request, |client, address, request| async move { client.request_halt(address, &request).await }),
             |node, answer| {
                 if let Err(error) = answer {
                     tracing::warn!(%node, %error, "the ranks cannot be halted at their next checkpoint");
@@ -231,13 +228,11 @@ impl StepDriver<'_> {
     }
 
     fn terminate_ranks(&mut self, generation: Generation, to: &[NodeName], reason: String) {
-        let request = Arc::new(TerminateRequest { generation, reason });
         self.agents.request(
             to,
-            move |client, _, address| {
-                let request = Arc::clone(&request);
-                async move { client.terminate(address, &request).await }
-            },
+            to_each(TerminateRequest { generation, reason }, |client, address, request| async move {
+                client.terminate(address, &request).await
+            }),
             |node, answer| {
                 if let Err(error) = answer {
                     tracing::warn!(%node, %error, "SIGTERM could not be sent to the ranks of a node");
@@ -247,14 +242,12 @@ impl StepDriver<'_> {
     }
 
     fn kill_ranks(&mut self, generation: Generation, to: &[NodeName], reason: String) {
-        let request = Arc::new(KillRequest { generation, reason });
         let background = self.background.clone();
         self.agents.request(
             to,
-            move |client, _, address| {
-                let request = Arc::clone(&request);
-                async move { client.kill(address, &request).await }
-            },
+            to_each(KillRequest { generation, reason }, |client, address, request| async move {
+                client.kill(address, &request).await
+            }),
             move |node, answer| match answer {
                 Ok(_) => background.event(Event::RanksKilled { node, generation }),
                 // An agent that refuses counts as lost.
@@ -265,13 +258,9 @@ impl StepDriver<'_> {
 
     /// An agent that does not answer is lost, and gets the then present addresses when it is up again.
     fn update_peers(&mut self, update: PeersUpdate, to: &[NodeName]) {
-        let update = Arc::new(update);
         self.agents.request(
             to,
-            move |client, _, address| {
-                let update = Arc::clone(&update);
-                async move { client.peers(address, &update).await }
-            },
+            to_each(update, |client, address, request| async move { client.peers(address, &request).await }),
             |node, answer| {
                 if let Err(error) = answer {
                     tracing::info!(%node, %error, "an agent did not accept new addresses");

@@ -33,7 +33,7 @@ impl Reporter {
 
     /// Updates the live view.
     pub(super) fn refresh(&mut self, machine: &Machine) {
-        if self.screen.is_live() {
+        if self.screen.is_live {
             self.screen.show(machine.summary());
         }
     }

@@ -251,7 +251,7 @@ fn watch(
             Ok(Followed::Orphaned) => break Some(StepReport::Orphaned),
             Err(error) => break Some(StepReport::Unreadable(error.to_string())),
         }
-        if follower.is_done() {
+        if follower.done {
             break None;
         }
         // The next generation may begin before the supervisor of this one has ended: its last lines are shown too.

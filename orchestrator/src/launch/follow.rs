@@ -27,7 +27,8 @@ pub struct Follower {
     lock: Option<File>,
     quiet: u32,
     begun: bool,
-    done: bool,
+    /// True after [`StepEvent::Done`].
+    pub done: bool,
 }
 
 /// The result of a poll.
@@ -84,11 +85,6 @@ impl Follower {
     fn is_supervised(&mut self) -> bool {
         self.open_lock();
         self.lock.as_ref().is_some_and(lock::is_held)
-    }
-
-    /// True after [`StepEvent::Done`].
-    pub fn is_done(&self) -> bool {
-        self.done
     }
 
     fn read(&mut self) -> io::Result<Vec<StepEvent>> {

@@ -49,10 +49,7 @@ pub struct PairOverview {
 
 impl PairOverview {
     pub fn copy(&self, side: Side) -> &CopyOverview {
-        match side {
-            Side::Main => &self.main,
-            Side::Replica => &self.replica,
-        }
+        side.select(&self.main, &self.replica)
     }
 
     fn is(&self, side: Side, state: CopyState) -> bool {

@@ -37,10 +37,7 @@ pub struct PairPlace {
 impl PairPlace {
     /// The node of a copy.
     pub fn node(&self, side: Side) -> &NodeName {
-        match side {
-            Side::Main => &self.main,
-            Side::Replica => &self.replica,
-        }
+        side.select(&self.main, &self.replica)
     }
 
     /// True if the copies belong to two nodes.
@@ -63,7 +60,8 @@ impl PairPlace {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
     pairs: Vec<(PairConfig, PairPlace)>,
-    jobs: Vec<(JobConfig, NodeName)>,
+    /// The non-critical jobs with their nodes.
+    pub jobs: Vec<(JobConfig, NodeName)>,
 }
 
 impl Placement {
@@ -122,11 +120,6 @@ impl Placement {
     /// The settings of the pairs, in the order of their numbers.
     pub fn configs(&self) -> impl ExactSizeIterator<Item = &PairConfig> {
         self.pairs.iter().map(|(config, _)| config)
-    }
-
-    /// The non-critical jobs with their nodes.
-    pub fn jobs(&self) -> &[(JobConfig, NodeName)] {
-        &self.jobs
     }
 
     /// The nodes that have copies or jobs.

@@ -89,7 +89,7 @@ impl InitialSpec {
         };
         InitialSpec {
             pairs: placement.configs().map(pair).collect(),
-            jobs: placement.jobs().iter().map(job).collect(),
+            jobs: placement.jobs.iter().map(job).collect(),
             lease_ms: u64::try_from(settings.lease.as_millis()).unwrap_or(u64::MAX),
             pin_watcher: settings.pin_watcher,
             settings_check: check(&(&settings.env, &settings.directory)),

@@ -102,7 +102,7 @@ fn chosen(section: &Section<'_>, written: Option<&str>) -> Option<&'static Manag
         (None, Chosen::ByKeys { keys, .. }) => has_any(keys),
         (None, Chosen::InItsJobs | Chosen::Otherwise) => false,
     };
-    let facts = section.reader().registered().managers.iter().copied().find(is_chosen)?;
+    let facts = section.reader().registered.managers.iter().copied().find(is_chosen)?;
     if let Chosen::ByKeys { keys, help } = facts.chosen
         && !has_any(keys)
     {

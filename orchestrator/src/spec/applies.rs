@@ -19,7 +19,7 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, regi
     check_kind(spec, registry, reader);
     for step in &spec.steps {
         let path = &step.key_path;
-        let launcher = manager.and_then(|manager| reader.registered().launcher(step.run.launcher, manager));
+        let launcher = manager.and_then(|manager| reader.registered.launcher(step.run.launcher, manager));
         if let Some(launcher) = launcher {
             check_entry(launcher, &format!("{path}run"), reader);
         }
@@ -74,7 +74,7 @@ const NOT_OF_REPLICATED: [(&str, &str); 17] = [
 
 /// Those, and the keys of managers.
 fn not_of_replicated(registry: &Registry) -> impl Iterator<Item = (String, &'static str)> + '_ {
-    let of_managers = registry.manager_keys().iter().flat_map(|keys| keys.not_of_replicated);
+    let of_managers = registry.manager_keys.iter().flat_map(|keys| keys.not_of_replicated);
     let of_managers = of_managers.map(|(key, help)| (format!("allocation.{key}"), *help));
     NOT_OF_REPLICATED.into_iter().map(|(key, help)| (key.to_owned(), help)).chain(of_managers)
 }
@@ -119,8 +119,7 @@ fn check_suits(launcher: &LauncherFacts, manager: &ManagerFacts, key: &str, read
         return;
     }
     let suits = |other: &&&LauncherFacts| other.suits(manager);
-    let suitable =
-        reader.registered().launchers.iter().filter(suits).map(|other| format!("`launcher: {}`", other.name));
+    let suitable = reader.registered.launchers.iter().filter(suits).map(|other| format!("`launcher: {}`", other.name));
     let message = format!("`launcher: {}` cannot start ranks on nodes of `manager: {}`", launcher.name, manager.name);
     let help = format!("write {}, or leave `launcher` out", suitable.collect::<Vec<_>>().join(" or "));
     refuse(reader, key, message, help);
@@ -130,7 +129,7 @@ fn check_suits(launcher: &LauncherFacts, manager: &ManagerFacts, key: &str, read
 /// other entries take.
 fn check_entry<E: RegistryEntry>(in_force: &E, section: &str, reader: &Reader) {
     let KeyFacts { takes, without } = in_force.keys();
-    let of_others = E::all(reader.registered()).iter().flat_map(|entry| entry.keys().takes);
+    let of_others = E::all(&reader.registered).iter().flat_map(|entry| entry.keys().takes);
     let mut refused: Vec<&str> = Vec::new();
     for (key, help) in without.iter().chain(of_others) {
         if refused.contains(key) || takes.iter().any(|(taken, _)| taken == key) {
@@ -149,7 +148,7 @@ fn check_entry<E: RegistryEntry>(in_force: &E, section: &str, reader: &Reader) {
 /// Suggestions for the help: the entries that accept the key.
 fn takers<E: RegistryEntry>(key: &str, reader: &Reader) -> String {
     let takes = |entry: &&&E| entry.keys().takes.iter().any(|(taken, _)| *taken == key);
-    let names = E::all(reader.registered()).iter().filter(takes).map(|entry| format!("`{}: {}`", E::KEY, entry.name()));
+    let names = E::all(&reader.registered).iter().filter(takes).map(|entry| format!("`{}: {}`", E::KEY, entry.name()));
     names.collect::<Vec<_>>().join(" or ")
 }
 

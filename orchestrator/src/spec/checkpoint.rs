@@ -16,7 +16,7 @@ use holdfast_rank::Until;
 use holdfast_rank::watch::WatchedPattern;
 
 use super::jubatus::Jubatus;
-use super::keys::{Declared, Key as _, KeyOf, Parameter, Shape, Single, elements, keys, scr, section, source, words};
+use super::keys::{Declared, KeyOf, Parameter, Shape, elements, keys, scr, section, source, words};
 use super::reading::Section;
 use super::value_kinds::{
     Choice, ParameterValue, ScrSpelling, bandwidth, bytes, bytes_within, choice, duration, file_patterns, path,
@@ -236,7 +236,7 @@ keys! {
         base: PathBuf = path().or(TEMPORARY.into()).scr(scr("SCR_CNTL_BASE").only_from(AllowedSource::SystemFile)),
         /// Required capacity of its file system; a node with less is down. Before the first launch in an allocation as
         /// much must be free. Default: not checked.
-        bytes: Option<u64> = bytes().optional().scr_of_directory("CNTLDIR"),
+        bytes: Option<u64> = bytes().scr_of_directory("CNTLDIR"),
     }
 }
 
@@ -250,7 +250,7 @@ keys! {
         /// otherwise the application waits for the flush, which then has no `bandwidth` and `percent` limit.
         keep: u32 = whole(1..=1000).or(2).scr(scr("SCR_CACHE_SIZE").value(ParameterValue::Whole)),
         /// Required capacity, as for the control directory.
-        bytes: Option<u64> = bytes().optional().scr_of_directory("CACHEDIR"),
+        bytes: Option<u64> = bytes().scr_of_directory("CACHEDIR"),
     }
 }
 
@@ -309,7 +309,7 @@ fn numbers_of_schemes() -> KeyOf<SchemeNumbers> {
     )
 }
 
-fn key_of(number: &SchemeNumber) -> Single<u32> {
+fn key_of(number: &SchemeNumber) -> KeyOf<u32> {
     let range = u64::from(*number.range.start())..=u64::from(*number.range.end());
     whole(range).or(number.default).scr(number.parameter)
 }

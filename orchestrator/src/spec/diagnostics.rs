@@ -36,7 +36,8 @@ pub struct Diagnostic {
 /// The mistakes in one spec, sorted by position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics {
-    file: String,
+    /// The name as the user wrote it.
+    pub file: String,
     /// The spec, for the lines that are quoted under a message.
     text: String,
     list: Vec<Diagnostic>,
@@ -60,11 +61,6 @@ impl Diagnostics {
     pub(super) fn of_file(file: &str, message: String, help: &str) -> Self {
         let one = Diagnostic { place: None, key: String::new(), message, help: Some(help.to_owned()) };
         Diagnostics { file: file.to_owned(), text: String::new(), list: vec![one] }
-    }
-
-    /// The file name as the user wrote it.
-    pub fn file(&self) -> &str {
-        &self.file
     }
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Diagnostic> {

@@ -163,15 +163,6 @@ fn collect(keys: &[Declared], path: &str, found: &mut Vec<ParameterKey>) {
     }
 }
 
-/// How a key is read and described.
-pub trait Key {
-    type Value;
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value;
-
-    fn shape(&self) -> Shape;
-}
-
 /// The key of a field whose name may be a keyword of Rust.
 pub fn written(field: &'static str) -> &'static str {
     field.strip_prefix("r#").unwrap_or(field)
@@ -213,14 +204,12 @@ macro_rules! keys {
             type Built = $built;
 
             fn read_keys(reading: &mut $crate::spec::keys::Section<'_>) -> $built {
-                use $crate::spec::keys::Key as _;
                 $(let $key = ($form).read(reading, $crate::spec::keys::written(stringify!($key)));)+
                 let $section = &*reading;
                 $build
             }
 
             fn declared() -> Vec<$crate::spec::keys::Declared> {
-                use $crate::spec::keys::Key as _;
                 vec![$($crate::spec::keys::Declared {
                     name: $crate::spec::keys::written(stringify!($key)),
                     documentation: concat!($($documentation, "\n"),+),
@@ -232,84 +221,13 @@ macro_rules! keys {
 }
 pub use crate::keys;
 
-/// A single value with a default.
-pub struct Single<T> {
-    kind: ValueKind<T>,
-    default: T,
-    parameter: Option<Parameter>,
-}
-
-/// An optional single value.
-pub struct Optional<T> {
-    kind: ValueKind<T>,
-    parameter: Option<Parameter>,
-}
-
-impl<T> ValueKind<T> {
-    /// Sets the default.
-    pub fn or(self, default: T) -> Single<T> {
-        Single { kind: self, default, parameter: None }
-    }
-
-    /// The key has no default and may be left out.
-    pub fn optional(self) -> Optional<T> {
-        Optional { kind: self, parameter: None }
-    }
-
-    /// The parameter, with what it does not declare itself.
-    fn spelling_of(&self, parameter: Parameter) -> Parameter {
-        let (value, spelling) = (parameter.value.or(Some(self.scr.value)), parameter.spelling.or(Some(self.scr)));
-        Parameter { value, spelling, ..parameter }
-    }
-}
-
-impl<T> Single<T> {
-    /// The SCR parameter of the same meaning.
-    pub fn scr(self, parameter: impl Into<Parameter>) -> Self {
-        Single { parameter: Some(self.kind.spelling_of(parameter.into())), ..self }
-    }
-
-    /// An SCR parameter that sets this key and others.
-    pub fn see_scr(self, parameter: Parameter) -> Self {
-        Single { parameter: Some(parameter), ..self }
-    }
-}
-
-impl<T> Optional<T> {
-    /// The SCR parameter of the same meaning.
-    pub fn scr(self, parameter: impl Into<Parameter>) -> Self {
-        Optional { parameter: Some(self.kind.spelling_of(parameter.into())), ..self }
-    }
-}
-
-impl<T: Clone> Key for Single<T> {
-    type Value = T;
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> T {
-        section.single(name, &self.kind, Some(&self.default)).unwrap_or_else(|| self.default.clone())
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::Value { default: Some((self.kind.show)(&self.default)), parameter: self.parameter }
-    }
-}
-
-impl<T: Clone> Key for Optional<T> {
-    type Value = Option<T>;
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Option<T> {
-        section.single(name, &self.kind, None)
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::Value { default: None, parameter: self.parameter }
-    }
-}
-
-/// Any other key: how it is read, and how it is described.
+/// A key: how it is read, and how it is described.
 pub struct KeyOf<T> {
     read: Box<ReadKey<T>>,
-    shape: Box<dyn Fn() -> Shape>,
+    shape: Box<dyn Fn(Option<Parameter>) -> Shape>,
+    /// How SCR's parameters spell its values.
+    spelling: Option<ScrSpelling>,
+    parameter: Option<Parameter>,
 }
 
 type ReadKey<T> = dyn Fn(&mut Section<'_>, &'static str) -> T;
@@ -319,41 +237,62 @@ impl<T> KeyOf<T> {
         read: impl Fn(&mut Section<'_>, &'static str) -> T + 'static,
         shape: impl Fn() -> Shape + 'static,
     ) -> Self {
-        KeyOf { read: Box::new(read), shape: Box::new(shape) }
+        KeyOf { read: Box::new(read), shape: Box::new(move |_| shape()), spelling: None, parameter: None }
     }
 
     /// One whose value is shown as this text by default.
-    fn value(default: Option<&'static str>, read: impl Fn(&mut Section<'_>, &'static str) -> T + 'static) -> Self {
-        KeyOf::new(read, move || Shape::Value { default: default.map(str::to_owned), parameter: None })
+    fn value(default: Option<&str>, read: impl Fn(&mut Section<'_>, &'static str) -> T + 'static) -> Self {
+        let default = default.map(str::to_owned);
+        let shape = move |parameter| Shape::Value { default: default.clone(), parameter };
+        KeyOf { read: Box::new(read), shape: Box::new(shape), spelling: None, parameter: None }
     }
-}
 
-impl<T> Key for KeyOf<T> {
-    type Value = T;
+    /// The SCR parameter of the same meaning.
+    pub fn scr(self, parameter: impl Into<Parameter>) -> Self {
+        let parameter = parameter.into();
+        let value = parameter.value.or(self.spelling.map(|own| own.value));
+        let spelling = parameter.spelling.or(self.spelling);
+        self.see_scr(Parameter { value, spelling, ..parameter })
+    }
 
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> T {
+    /// An SCR parameter that sets this key and others.
+    pub fn see_scr(self, parameter: Parameter) -> Self {
+        KeyOf { parameter: Some(parameter), ..self }
+    }
+
+    pub fn read(&self, section: &mut Section<'_>, name: &'static str) -> T {
         (self.read)(section, name)
     }
 
-    fn shape(&self) -> Shape {
-        (self.shape)()
-    }
-}
-
-impl<T: Clone + 'static> Optional<T> {
-    /// A table of SCR's configuration files whose lines set the key for the directory in `base`, which is declared
-    /// before.
-    pub fn scr_of_directory(self, table: &'static str) -> KeyOf<Option<T>> {
-        let parameter = scr(table).only_from(AllowedSource::Files).value(ParameterValue::Text);
-        let parameter = Some(parameter.effect("BYTES: key {key}"));
-        KeyOf::new(
-            move |section, name| section.single_of_directory(name, table, &self.kind),
-            move || Shape::Value { default: None, parameter },
-        )
+    pub fn shape(&self) -> Shape {
+        (self.shape)(self.parameter)
     }
 }
 
 impl<T: Clone + 'static> ValueKind<T> {
+    /// Sets the default.
+    pub fn or(self, default: T) -> KeyOf<T> {
+        let (shown, spelling) = ((self.show)(&default), Some(self.scr));
+        let read = move |section: &mut Section<'_>, name| {
+            section.single(name, &self, Some(&default)).unwrap_or_else(|| default.clone())
+        };
+        KeyOf { spelling, ..KeyOf::value(Some(&shown), read) }
+    }
+
+    /// The key has no default and may be left out.
+    pub fn optional(self) -> KeyOf<Option<T>> {
+        let spelling = Some(self.scr);
+        KeyOf { spelling, ..KeyOf::value(None, move |section, name| section.single(name, &self, None)) }
+    }
+
+    /// As [`optional`](Self::optional), with a table of SCR's configuration files whose lines set the key for the
+    /// directory in `base`, which is declared before.
+    pub fn scr_of_directory(self, table: &'static str) -> KeyOf<Option<T>> {
+        let parameter = scr(table).only_from(AllowedSource::Files).value(ParameterValue::Text);
+        KeyOf::value(None, move |section, name| section.single_of_directory(name, table, &self))
+            .see_scr(parameter.effect("BYTES: key {key}"))
+    }
+
     /// The default is the value of `other`: a key of the parent section, declared earlier.
     pub fn same_as(self, other: &'static str) -> KeyOf<Option<T>> {
         KeyOf::value(None, move |section, name| {
@@ -366,7 +305,7 @@ impl<T: Clone + 'static> ValueKind<T> {
 /// The name of a registered entry, or `auto` (`None`).
 pub fn entry<E: RegistryEntry>() -> KeyOf<Option<&'static str>> {
     KeyOf::value(Some("auto"), |section, name| {
-        let kind = entry_name::<E>(section.reader().registered());
+        let kind = entry_name::<E>(&section.reader().registered);
         section.single(name, &kind, Some(&None)).flatten()
     })
 }
@@ -375,7 +314,7 @@ pub fn entry<E: RegistryEntry>() -> KeyOf<Option<&'static str>> {
 pub fn source() -> KeyOf<&'static str> {
     const DEFAULT: &str = "scr";
     KeyOf::value(Some(DEFAULT), |section, name| {
-        let kind = source_name(section.reader().registered());
+        let kind = source_name(&section.reader().registered);
         section.single(name, &kind, Some(&DEFAULT)).unwrap_or(DEFAULT)
     })
 }
@@ -384,7 +323,7 @@ pub fn source() -> KeyOf<&'static str> {
 /// on.
 pub fn requeue_by_manager() -> KeyOf<Option<&'static str>> {
     let read = |section: &mut Section<'_>, _: &'static str| {
-        let managers: Vec<_> = section.reader().registered().requeuing().map(|facts| facts.name).collect();
+        let managers: Vec<_> = section.reader().registered.requeuing().map(|facts| facts.name).collect();
         // All of them, so that each is known.
         let on: Vec<_> =
             managers.into_iter().filter(|name| section.single(name, &switch(), Some(&false)) == Some(true)).collect();
@@ -396,7 +335,7 @@ pub fn requeue_by_manager() -> KeyOf<Option<&'static str>> {
 /// The keys that the managers declare in their folders: those of each manager.
 pub fn of_managers() -> KeyOf<Vec<Arc<dyn ManagerSettings>>> {
     KeyOf::new(
-        |section, _| section.reader().manager_keys().iter().map(|read| read(section)).collect(),
+        |section, _| section.reader().manager_keys.iter().map(|read| read(section)).collect(),
         || Shape::OfManagers,
     )
 }

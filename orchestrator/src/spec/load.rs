@@ -52,7 +52,7 @@ impl JobSpec {
 
     fn from_document(root: &YamlNode, environment: &Environment) -> Result<JobSpec, Vec<Diagnostic>> {
         let registry = &environment.registered;
-        let manager_keys = registry.manager_keys().iter().map(|keys| keys.read).collect();
+        let manager_keys = registry.manager_keys.iter().map(|keys| keys.read).collect();
         let reader = Reader::new((**registry).clone(), manager_keys, environment.overrides.clone());
         let written = <JobSpec as Keys>::read(reader.root(root));
         let manager = environment.manager(written.allocation.manager);

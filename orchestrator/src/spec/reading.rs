@@ -22,8 +22,10 @@ use super::without_choice::{self, WithoutChoice};
 const FIXED_HELP: &str = "remove the key: users cannot change this setting at this site";
 
 pub struct Reader {
-    registered: Registered,
-    manager_keys: Vec<ReadManagerKeys>,
+    /// The resource managers and launchers that the spec may name.
+    pub(super) registered: Registered,
+    /// The readers of the keys that the managers declare.
+    pub(super) manager_keys: Vec<ReadManagerKeys>,
     mistakes: RefCell<Vec<Diagnostic>>,
     /// About keys without effect that are read all the same.
     notes: RefCell<Vec<String>>,
@@ -61,16 +63,6 @@ impl Reader {
         let used = self.directories.borrow();
         let unused = of_directories.filter(|(name, _)| !used.contains(*name));
         unused.map(|(name, (_, origin))| (name.clone(), origin.clone())).collect()
-    }
-
-    /// The resource managers and launchers that the spec may name.
-    pub(super) fn registered(&self) -> &Registered {
-        &self.registered
-    }
-
-    /// The readers of the keys that the managers declare.
-    pub(super) fn manager_keys(&self) -> &[ReadManagerKeys] {
-        &self.manager_keys
     }
 
     /// The root section.

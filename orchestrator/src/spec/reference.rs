@@ -61,7 +61,7 @@ fn write_key(key: &Declared, indent: usize, registered: &Registry, text: &mut St
             keys.iter().for_each(|key| write_key(key, indent + 2, registered, text));
         }
         Shape::OfManagers => {
-            let keys = registered.manager_keys().iter().flat_map(|keys| (keys.declared)());
+            let keys = registered.manager_keys.iter().flat_map(|keys| (keys.declared)());
             keys.for_each(|key| write_key(&key, indent, registered, text));
         }
         Shape::Keys(keys) => keys.iter().for_each(|key| write_key(key, indent, registered, text)),

@@ -419,7 +419,7 @@ mod tests {
             }
         }
         let registered = registry::registered();
-        let of_managers = registered.manager_keys().iter().flat_map(|keys| (keys.declared)());
+        let of_managers = registered.manager_keys.iter().flat_map(|keys| (keys.declared)());
         let of_allocation = Allocation::declared().into_iter().chain(of_managers);
         check(&registered.managers, &of_allocation.map(|key| key.name).collect::<Vec<_>>());
         check(&registered.launchers, &RunSpec::declared().iter().map(|key| key.name).collect::<Vec<_>>());

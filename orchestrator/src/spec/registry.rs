@@ -10,7 +10,8 @@ use super::registered::{ManagerFacts, Registered};
 #[derive(Clone, Debug)]
 pub struct Registry {
     registered: Registered,
-    manager_keys: Vec<&'static ManagerKeys>,
+    /// The keys of `allocation:` that each manager declares.
+    pub(super) manager_keys: Vec<&'static ManagerKeys>,
     sources: Vec<&'static CheckpointSource>,
 }
 
@@ -40,11 +41,6 @@ impl Registry {
     /// The source of this name.
     pub(super) fn source(&self, name: &str) -> Option<&'static CheckpointSource> {
         self.sources.iter().copied().find(|source| source.facts.agent.name == name)
-    }
-
-    /// The keys of `allocation:` that each manager declares.
-    pub(super) fn manager_keys(&self) -> &[&'static ManagerKeys] {
-        &self.manager_keys
     }
 }
 

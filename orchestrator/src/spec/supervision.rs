@@ -338,7 +338,7 @@ keys! {
             (None, Some(manager)) => Some(Submission::ByManager(manager)),
             (None, None) => {
                 if section.reader().is_decided(&section.path_of("no_progress_limit")) {
-                    let managers = section.reader().registered().requeuing();
+                    let managers = section.reader().registered.requeuing();
                     let managers = managers.map(|facts| format!("`{}: true`", facts.name));
                     let ways: Vec<String> =
                         std::iter::once("`command: [sbatch, job.sbatch]`".to_owned()).chain(managers).collect();

@@ -295,7 +295,7 @@ fn prepare_blocking(
     let leader = match &plan.leader {
         Some(plan) => {
             let unusable = |source| RunError::Unusable { generation, source };
-            Some(Leader::open(agent, plan.clone(), &*source, work.clone()).map_err(unusable)?)
+            Some(Leader::open(agent, plan.clone(), &source, work.clone()).map_err(unusable)?)
         }
         None => None,
     };

@@ -20,7 +20,7 @@ use crate::state::memory::Remembered;
 pub struct Run {
     pub plan: Arc<MemberPlan>,
     pub memory: Remembered,
-    pub source: Arc<dyn CheckpointSource>,
+    pub source: CheckpointSource,
     /// Set if LLNL's library writes the checkpoints.
     pub library: Option<Arc<LibraryWatch>>,
     /// Cancels the copies of the run.

@@ -12,5 +12,6 @@ pub static ENTRY: SourceEntry = SourceEntry {
     has_rank_processes: true,
     interface: Interface::Files,
     reports_progress: true,
-    open: |settings| command::open(&ENTRY, settings),
+    refuses_calls: None,
+    policy: command::policy,
 };

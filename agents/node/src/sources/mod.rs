@@ -22,7 +22,7 @@ pub mod scr_files;
 mod source;
 pub mod variables;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use holdfast_wire::run::{Settings, SourceName};
 
@@ -48,10 +48,12 @@ pub struct UnknownSource(pub SourceName);
 ///
 /// # Errors
 /// When there is none of this name.
-pub fn open(settings: &Settings) -> Result<Arc<dyn CheckpointSource>, UnknownSource> {
+pub fn open(settings: &Settings) -> Result<CheckpointSource, UnknownSource> {
     let mut known = REGISTRY.iter().chain(ADDED.get().copied().unwrap_or_default());
-    let entry = known.find(|entry| entry.name == settings.source.0);
-    entry.map(|entry| (entry.open)(settings)).ok_or_else(|| UnknownSource(settings.source.clone()))
+    match known.find(|entry| entry.name == settings.source.0) {
+        Some(entry) => Ok(CheckpointSource { entry, settings: settings.clone() }),
+        None => Err(UnknownSource(settings.source.clone())),
+    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! The application writes and reads its checkpoints itself, through the checkpoint API (`SCR manual §11.4–11.9`).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::control::need::Need;
 use holdfast_model::NeedPolicy;
 use holdfast_wire::rank::Interface;
-use holdfast_wire::run::Settings;
 
-use super::source::{CheckpointSource, SourceEntry, SourcePolicy};
+use super::source::{SourceEntry, SourcePolicy};
 
 pub static ENTRY: SourceEntry = SourceEntry {
     name: "scr",
@@ -16,14 +14,9 @@ pub static ENTRY: SourceEntry = SourceEntry {
     has_rank_processes: false,
     interface: Interface::Files,
     reports_progress: true,
-    open,
+    refuses_calls: None,
+    policy: |settings| Box::new(Schedule::new(settings.need)),
 };
-
-/// The application writes and reads each file at the path that the agent returns.
-#[derive(Debug)]
-struct Scr {
-    need: NeedPolicy,
-}
 
 /// When a checkpoint is due, and the cost of the last ones. Not kept when the leader's process is restarted.
 #[derive(Debug)]
@@ -32,10 +25,6 @@ struct Schedule {
     need: Need,
     /// When the open checkpoint was started.
     started: Option<Duration>,
-}
-
-fn open(settings: &Settings) -> Arc<dyn CheckpointSource> {
-    Arc::new(Scr { need: settings.need })
 }
 
 impl Schedule {
@@ -53,10 +42,6 @@ impl SourcePolicy for Schedule {
         self.need.ask(now, halting).is_some()
     }
 
-    fn refuses_requests(&self) -> Option<&'static str> {
-        None
-    }
-
     fn checkpoint_begins(&mut self, now: Duration) {
         self.started = Some(now);
     }
@@ -64,16 +49,6 @@ impl SourcePolicy for Schedule {
     fn checkpoint_complete(&mut self, now: Duration) {
         let started = self.started.take().unwrap_or(now);
         self.need.checkpoint_taken(started, now);
-    }
-}
-
-impl CheckpointSource for Scr {
-    fn entry(&self) -> &'static SourceEntry {
-        &ENTRY
-    }
-
-    fn policy(&self) -> Box<dyn SourcePolicy> {
-        Box::new(Schedule::new(self.need))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Dataset, Level, SnapshotIntervals};
@@ -11,29 +10,39 @@ use holdfast_wire::run::Settings;
 
 use super::files::{FileError, PutBack, RankFiles};
 
-/// A source for one generation, on every node for the files of its own ranks.
-pub trait CheckpointSource: Debug + Send + Sync {
+/// The source of one generation, on every node for the files of its own ranks.
+#[derive(Debug)]
+pub struct CheckpointSource {
+    pub(super) entry: &'static SourceEntry,
+    pub(super) settings: Settings,
+}
+
+impl CheckpointSource {
     /// What the source declares about itself.
-    fn entry(&self) -> &'static SourceEntry;
+    pub fn entry(&self) -> &'static SourceEntry {
+        self.entry
+    }
 
     /// When checkpoints are due, and what counts as one: for the run's leader.
-    fn policy(&self) -> Box<dyn SourcePolicy>;
+    pub fn policy(&self) -> Box<dyn SourcePolicy> {
+        (self.entry.policy)(&self.settings)
+    }
 
     /// The path at which the rank is to write the file that it named. The file is recorded before it may exist.
     /// Blocks.
     ///
     /// # Errors
     /// When the file is another rank's, or cannot be recorded.
-    fn make(&self, files: &RankFiles<'_>, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
-        files.add(checkpoint, name)
+    pub fn make(&self, files: &RankFiles<'_>, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
+        self.entry.refuses_calls.map_or_else(|| files.add(checkpoint, name), |refused| Err(refused()))
     }
 
     /// The directory and the base names of the files from which the rank restarts. Blocks.
     ///
     /// # Errors
     /// When this node does not have the checkpoint.
-    fn put_back(&self, files: &RankFiles<'_>, checkpoint: CheckpointId) -> Result<PutBack, FileError> {
-        files.written(checkpoint)
+    pub fn put_back(&self, files: &RankFiles<'_>, checkpoint: CheckpointId) -> Result<PutBack, FileError> {
+        self.entry.refuses_calls.map_or_else(|| files.written(checkpoint), |refused| Err(refused()))
     }
 }
 
@@ -47,7 +56,9 @@ pub trait SourcePolicy: Debug + Send {
     fn is_due(&mut self, now: Duration, halting: bool) -> bool;
 
     /// Why checkpoints cannot be requested; `None` if a request makes the next one due.
-    fn refuses_requests(&self) -> Option<&'static str>;
+    fn refuses_requests(&self) -> Option<&'static str> {
+        None
+    }
 
     /// A checkpoint begins; from here on it costs time.
     fn checkpoint_begins(&mut self, _now: Duration) {}
@@ -100,6 +111,8 @@ pub struct SourceEntry {
     /// Complete checkpoints are reported, and show that a generation has made progress. Otherwise nothing does, unless
     /// the job spec has `progress`.
     pub reports_progress: bool,
-    /// The source for one generation.
-    pub open: fn(&Settings) -> Arc<dyn CheckpointSource>,
+    /// Why ranks cannot make or read files through the API, if they cannot.
+    pub refuses_calls: Option<fn() -> FileError>,
+    /// When its checkpoints are due, for one generation.
+    pub policy: fn(&Settings) -> Box<dyn SourcePolicy>,
 }

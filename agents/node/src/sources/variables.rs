@@ -1,13 +1,11 @@
 //! The application saves its variables through the variables API, which writes one FTI-FF file a rank.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Level, SnapshotIntervals};
 use holdfast_wire::rank::Interface;
-use holdfast_wire::run::Settings;
 
-use super::source::{CheckpointSource, SourceEntry, SourcePolicy};
+use super::source::{SourceEntry, SourcePolicy};
 
 pub static ENTRY: SourceEntry = SourceEntry {
     name: "variables",
@@ -15,13 +13,9 @@ pub static ENTRY: SourceEntry = SourceEntry {
     has_rank_processes: false,
     interface: Interface::Variables,
     reports_progress: true,
-    open,
+    refuses_calls: None,
+    policy: |settings| Box::new(Snapshots::new(settings.variables.snapshots)),
 };
-
-#[derive(Debug)]
-struct Variables {
-    intervals: SnapshotIntervals,
-}
 
 /// When a snapshot of each level is due. Not kept when the leader's process is restarted.
 #[derive(Debug)]
@@ -49,10 +43,6 @@ impl Snapshots {
     }
 }
 
-fn open(settings: &Settings) -> Arc<dyn CheckpointSource> {
-    Arc::new(Variables { intervals: settings.variables.snapshots })
-}
-
 impl SourcePolicy for Snapshots {
     fn computing_begins(&mut self, now: Duration) {
         self.since = [now; Level::ALL.len()];
@@ -60,10 +50,6 @@ impl SourcePolicy for Snapshots {
 
     fn is_due(&mut self, now: Duration, halting: bool) -> bool {
         self.due_level(now, halting, None).is_some()
-    }
-
-    fn refuses_requests(&self) -> Option<&'static str> {
-        None
     }
 
     /// The highest level whose interval has passed; at a halt at least the lowest, because the checkpoint is flushed.
@@ -99,16 +85,6 @@ impl SourcePolicy for Snapshots {
         self.failures = self.failures.saturating_add(1);
         self.failed = now;
         self.level_complete(now, Level::Local);
-    }
-}
-
-impl CheckpointSource for Variables {
-    fn entry(&self) -> &'static SourceEntry {
-        &ENTRY
-    }
-
-    fn policy(&self) -> Box<dyn SourcePolicy> {
-        Box::new(Snapshots::new(self.intervals))
     }
 }
 

@@ -28,7 +28,7 @@ const READ_WITHIN: Duration = Duration::from_secs(2);
 /// The directory with the logs of an allocation.
 #[derive(Clone, Debug)]
 pub struct AgentLogs {
-    directory: Arc<Path>,
+    pub directory: Arc<Path>,
     permits: Arc<Semaphore>,
 }
 
@@ -37,10 +37,6 @@ impl AgentLogs {
     pub fn create(directory: &Path) -> Result<Self, OwnedError> {
         state_files::create_directory(directory)?;
         Ok(AgentLogs { directory: directory.into(), permits: Arc::new(Semaphore::new(AT_ONCE)) })
-    }
-
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// The log of a node's agents.
@@ -94,7 +90,7 @@ impl AgentLogs {
 /// The log of an agent that is being started, without the lines of earlier agents.
 #[derive(Clone, Debug)]
 pub(crate) struct StartLog {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Bytes of earlier agents; `None` if the file could not be examined in time.
     before: Option<u64>,
 }
@@ -126,10 +122,6 @@ impl StartLog {
     pub(super) fn begin(path: PathBuf) -> Self {
         let before = Some(path.metadata().map_or(0, |metadata| metadata.len()));
         StartLog { path, before }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The last line that was written by this agent. Blocks.
@@ -174,7 +166,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let log = logs.begin(&"n1".into()).await;
-        assert_eq!((log.path(), log.before), (&*logs.of(&"n1".into()), None), "it is not examined");
+        assert_eq!((&log.path, log.before), (&logs.of(&"n1".into()), None), "it is not examined");
         let (unopened, _) = logs.open(&"n1".into()).await.unwrap();
         assert_eq!(unopened.before, None, "its agent is started without a log");
         let begun = Instant::now();

@@ -132,7 +132,7 @@ impl AgentSteps {
         let (answer, answered) = oneshot::channel();
         let (_waits, abandoned) = oneshot::channel();
         let logs = &self.context.logs;
-        let start = template.for_any_node(self.context.command.shared_start(logs.directory()));
+        let start = template.for_any_node(self.context.command.shared_start(&logs.directory));
         let request = StartRequest { node: node.clone(), start, limit, answer, abandoned };
         let ended = || AgentStartError::not_ready(node, HandshakeError::Abandoned, None, &logs.of(node));
         if self.requests.send(request).is_err() {
@@ -202,7 +202,7 @@ async fn step(requests: Vec<StartRequest>, mut context: StepContext, number: u32
     });
     let nodes: Vec<NodeName> = waiting.keys().cloned().collect();
     let name = context.command.name();
-    let step_log = context.logs.directory().join(format!("{name}-{}-{number}.log", std::process::id()));
+    let step_log = context.logs.directory.join(format!("{name}-{}-{number}.log", std::process::id()));
     let begun = tokio::select! {
         begun = begin(&context, &nodes, &step_log) => begun,
         () = &mut abandoned => Err(HandshakeError::Abandoned),
@@ -310,7 +310,7 @@ impl Failures<'_> {
                 }
                 messages => {
                     let (log_line, log) = match (line, self.logs.get(&node)) {
-                        (Some(line), Some(log)) => (Some(line), log.path().to_owned()),
+                        (Some(line), Some(log)) => (Some(line), log.path.clone()),
                         _ => (messages.explanation.clone(), step_log),
                     };
                     AgentStartError::NotReady { node, problem: Arc::clone(&problem), log_line, log }

@@ -34,7 +34,7 @@ pub(super) fn survey_host(target: &Target, request: &SurveyRequest) -> Result<Su
         Err(error) => return Err(version_instead(target, &connection, error)),
         Ok(facts) => facts,
     };
-    Ok(SurveyAnswer { facts, address: connection.address(), at: Timestamp::from(SystemTime::now()) })
+    Ok(SurveyAnswer { facts, address: connection.address, at: Timestamp::from(SystemTime::now()) })
 }
 
 /// A program that does not support the request may be another version of Holdfast.
@@ -71,7 +71,7 @@ pub(super) fn start(
         return Err(abandoned());
     }
     // Other hosts reach it at the same address.
-    start.listen = SocketAddr::new(connection.address(), 0);
+    start.listen = SocketAddr::new(connection.address, 0);
     connection.set_timeout(Some(ANSWER_WITHIN));
     let log = log.to_string_lossy();
     let mut command = connection.start(&["node", "agent", &log], &line(target, &start)?)?;

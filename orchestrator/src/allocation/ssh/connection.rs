@@ -39,7 +39,8 @@ const KINDS: [(&str, &[&str]); 5] = [
 pub struct Connection {
     session: Session,
     target: Target,
-    address: IpAddr,
+    /// Where the host is.
+    pub address: IpAddr,
 }
 
 /// A running command on the host.
@@ -87,11 +88,6 @@ impl Connection {
         check_host_key(&session, target, &known)?;
         sign_in::sign_in(&session, target)?;
         Ok(Connection { session, target: target.clone(), address })
-    }
-
-    /// Where the host is.
-    pub fn address(&self) -> IpAddr {
-        self.address
     }
 
     /// Starts `holdfast` on the host with these arguments and writes `input` to its standard input. That stays open;
@@ -276,7 +272,7 @@ fn check_host_key(session: &Session, target: &Target, known: &KnownHosts) -> Res
         HostKeyCheck::Known => Ok(()),
         HostKeyCheck::Unknown { others } => {
             let known_by = (!others.is_empty()).then(|| others.join(", "));
-            let file = known.files().first().cloned().unwrap_or_default();
+            let file = known.files.first().cloned().unwrap_or_default();
             Err(SshError::UnknownKey { host, port, key: shown, known_by, file })
         }
         HostKeyCheck::Changed(place) => {

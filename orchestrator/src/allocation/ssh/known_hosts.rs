@@ -22,7 +22,7 @@ const USUAL_PORT: u16 = 22;
 pub struct KnownHosts {
     entries: Vec<KnownKey>,
     /// The files that were read or looked for, for messages.
-    files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -89,10 +89,6 @@ impl KnownHosts {
             }
         }
         Ok(known)
-    }
-
-    pub fn files(&self) -> &[PathBuf] {
-        &self.files
     }
 
     fn add(&mut self, path: &Path) -> io::Result<()> {

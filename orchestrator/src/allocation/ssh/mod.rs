@@ -254,7 +254,7 @@ impl Ssh {
         }
         let log = self.logs.begin(node).await;
         let earlier = self.agents.lock().get(node).copied();
-        let (start, place) = (template.for_node(node), log.path().to_owned());
+        let (start, place) = (template.for_node(node), log.path.clone());
         // Cancelled when this future is dropped. A blocking thread cannot be stopped, and a host that answers too late
         // must not be left with an agent.
         let cancelled = CancellationToken::new();
@@ -272,7 +272,7 @@ impl Ssh {
                 Ok(ready) => Ok(ready),
                 Err(problem) => {
                     let line = self.logs.last_line(&log).await;
-                    Err(AgentStartError::not_ready(node, problem, line, log.path()))
+                    Err(AgentStartError::not_ready(node, problem, line, &log.path))
                 }
             }
         };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::super::failure::Failure;
-use super::super::output::{Output, printable, report};
+use super::super::output::{Style, printable, report};
 use super::registry::COMMANDS;
 use crate::exit;
 use crate::host::program;
@@ -34,7 +34,7 @@ enum Found {
     Foreign,
 }
 
-pub(super) fn run(args: &InstallArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: &InstallArgs, output: Style) -> Result<u8, Failure> {
     let program = program::ourselves().map_err(|error| Failure::of(exit::UNAVAILABLE, &error))?;
     if !args.remove {
         fs::create_dir_all(&args.directory).map_err(cannot("create the directory", &args.directory))?;

@@ -44,7 +44,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use super::failure::Failure;
-use super::output::Output;
+use super::output::Style;
 use crate::exit;
 use install::InstallArgs;
 use registry::ScrCommand;
@@ -116,7 +116,7 @@ pub(super) fn go(command: &ScrCommand, arguments: &[String]) -> u8 {
     }
 }
 
-pub(super) fn run(args: CompatArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: CompatArgs, output: Style) -> Result<u8, Failure> {
     match args.command {
         CompatCommand::Install(args) => install::run(&args, output),
         CompatCommand::List => registry::list(output),

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::failure::Failure;
-use super::super::output::{Output, report};
+use super::super::output::{Style, report};
 use super::result::{ExitResult, NO, YES};
 use super::{
     cache, check_node, control, directories, down_nodes, halt, hosts, index, log_event, postrun, scripts, srun,
@@ -148,7 +148,7 @@ pub(super) fn find(name: &str) -> Option<&'static ScrCommand> {
     COMMANDS.iter().find(|command| command.name == name)
 }
 
-pub(super) fn list(output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn list(output: Style) -> Result<u8, Failure> {
     let command = |command: &ScrCommand| {
         let difference = Some(command.difference).filter(|text| !text.is_empty());
         json!({"name": command.name, "about": command.about, "difference": difference})

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::super::failure::Failure;
-use super::super::output::{Output as _, Style};
+use super::super::output::Style;
 use super::super::{job, prefix_access, run};
 use super::directories;
 use super::result::{CompatError, ExitResult, YES, refused};
@@ -186,10 +186,10 @@ pub(super) fn srun(words: &[String]) -> ExitResult {
     // A node of an earlier allocation may have a nodes file with a larger number.
     let used = nodes_of_last_run().filter(|used| allocated.is_some_and(|nodes| *used <= nodes));
     let spec = args.spec(allocated.is_some(), used).to_string();
-    let environment = job::environment(&Style::Human { verbose: false })?;
+    let environment = job::environment(Style::Human { verbose: false })?;
     let spec = JobSpec::parse(&spec, "scr_srun", &environment)?;
     spec.warnings.iter().for_each(|warning| Style::Quiet.warn(warning));
-    prefix_access::warn(&spec.prefix, &Style::Quiet);
+    prefix_access::warn(&spec.prefix, Style::Quiet);
     output.line(&format!("prerun: {}", date()))?;
     prerun(&[])?;
     output.line(&format!("RUN 1: {}", date()))?;

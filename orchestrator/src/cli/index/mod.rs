@@ -18,7 +18,7 @@ use holdfast_model::Level;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{Output, Report, document, printable, report};
+use super::output::{Report, Style, document, printable, report};
 use super::prefix_access;
 use crate::exit;
 use crate::job::state::StateError;
@@ -196,7 +196,7 @@ struct CurrentArgs {
     dry_run: bool,
 }
 
-pub(super) fn run(args: IndexArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn run(args: IndexArgs, output: Style) -> Result<u8, Failure> {
     match args.command {
         IndexCommand::List(prefix) => list(&*prefix.open()?, output),
         IndexCommand::Add(args) => add_directory(&args, output),
@@ -208,7 +208,7 @@ pub(super) fn run(args: IndexArgs, output: &dyn Output) -> Result<u8, Failure> {
     }
 }
 
-fn list(store: &dyn DatasetStore, output: &dyn Output) -> Result<u8, Failure> {
+fn list(store: &dyn DatasetStore, output: Style) -> Result<u8, Failure> {
     let steps = match step_names::read(store.location()) {
         // Users who may read the prefix directory may list its checkpoints; the job's own directory is private.
         Err(StateError::Owned(error)) if is_of_another_user(&error) => Vec::new(),
@@ -239,7 +239,7 @@ fn is_of_another_user(error: &OwnedError) -> bool {
 }
 
 /// The index of a prefix directory; `None` if it has none.
-fn listed(store: &dyn DatasetStore, output: &dyn Output) -> Result<Option<ListedPrefix>, Failure> {
+fn listed(store: &dyn DatasetStore, output: Style) -> Result<Option<ListedPrefix>, Failure> {
     let Some(index) = index::read(store)? else { return Ok(None) };
     // An invalid link must not prevent the listing.
     let current = store.current().unwrap_or_else(|error| {
@@ -270,7 +270,7 @@ struct ListedEntry {
 }
 
 impl ListedEntry {
-    fn read(store: &dyn DatasetStore, entry: IndexEntry, output: &dyn Output) -> Self {
+    fn read(store: &dyn DatasetStore, entry: IndexEntry, output: Style) -> Self {
         let record = dataset::read(store, &entry.directory).unwrap_or_else(|error| {
             output.warn(&error.to_string());
             None
@@ -341,7 +341,7 @@ impl Report for Listed {
     }
 }
 
-fn add_directory(args: &AddArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn add_directory(args: &AddArgs, output: Style) -> Result<u8, Failure> {
     let store = args.prefix.open(args.dry_run)?;
     let mut name = DirectoryName::given(&args.directory)?;
     let open = holdfast_formats::sion::dataset::open;
@@ -435,7 +435,7 @@ fn write_added(report: &AddReport, dry_run: bool, to: &mut dyn Write) -> io::Res
     unplaced.iter().try_for_each(|unplaced| writeln!(to, "  {}", printable(&unplaced.to_string())))
 }
 
-fn current(args: &CurrentArgs, output: &dyn Output) -> Result<u8, Failure> {
+fn current(args: &CurrentArgs, output: Style) -> Result<u8, Failure> {
     let dry_run = args.dry_run;
     let shows = args.directory.is_none() && !args.unset;
     let store = &*args.prefix.open(dry_run || shows)?;
@@ -470,12 +470,7 @@ fn current(args: &CurrentArgs, output: &dyn Output) -> Result<u8, Failure> {
     Ok(exit::UNAVAILABLE)
 }
 
-fn set_current(
-    store: &dyn DatasetStore,
-    name: &str,
-    dry_run: bool,
-    output: &dyn Output,
-) -> Result<DirectoryName, Failure> {
+fn set_current(store: &dyn DatasetStore, name: &str, dry_run: bool, output: Style) -> Result<DirectoryName, Failure> {
     let directory = DirectoryName::given(name)?;
     if !store.contains(&directory) {
         return Err(Failure::new(exit::UNAVAILABLE, "the checkpoint directory does not exist")

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::ChangedPrefix;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Output, printable, report};
+use crate::cli::output::{Style, printable, report};
 use crate::exit;
 
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub struct PlaceArgs {
     dry_run: bool,
 }
 
-pub(super) fn place(args: &PlaceArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn place(args: &PlaceArgs, output: Style) -> Result<u8, Failure> {
     let store = &*args.prefix.open(args.dry_run)?;
     let directory = DirectoryName::given(&args.directory)?;
     let occupied = if args.replace { Occupied::Replace } else { Occupied::Keep };

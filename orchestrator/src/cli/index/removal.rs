@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::ChangedPrefix;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Output, Report, document, printable, report};
+use crate::cli::output::{Report, Style, document, printable, report};
 use crate::drain::resume;
 use crate::exit;
 use crate::job::state::JobState;
@@ -91,7 +91,7 @@ impl Consent {
     }
 }
 
-pub(super) fn drop_entry(args: &DropArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn drop_entry(args: &DropArgs, output: Style) -> Result<u8, Failure> {
     let store = &*args.prefix.open(args.dry_run)?;
     let directory = DirectoryName::given(&args.directory)?;
     let unset_current = store.current().ok().flatten().as_ref() == Some(&directory);
@@ -112,7 +112,7 @@ pub(super) fn drop_entry(args: &DropArgs, output: &dyn Output) -> Result<u8, Fai
     Ok(exit::FINISHED)
 }
 
-pub(super) fn delete(args: &DeleteArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn delete(args: &DeleteArgs, output: Style) -> Result<u8, Failure> {
     let store = &*args.prefix.open(args.consent.dry_run)?;
     let index = index::read(store)?.unwrap_or_default();
     let (writers, current) = (Writers::of(store), store.current()?);
@@ -145,7 +145,7 @@ pub(super) fn delete(args: &DeleteArgs, output: &dyn Output) -> Result<u8, Failu
     carry_out(store, datasets, &args.consent, output)
 }
 
-pub(super) fn prune(args: &PruneArgs, output: &dyn Output) -> Result<u8, Failure> {
+pub(super) fn prune(args: &PruneArgs, output: Style) -> Result<u8, Failure> {
     let rules = PruneRules { keep: args.keep, incomplete: args.incomplete, failed: args.failed };
     if rules == PruneRules::default() {
         return Err(Failure::new(exit::USAGE, "no rule is given")
@@ -194,7 +194,7 @@ fn carry_out(
     store: &dyn DatasetStore,
     datasets: Vec<DeletedDataset>,
     consent: &Consent,
-    output: &dyn Output,
+    output: Style,
 ) -> Result<u8, Failure> {
     let mut deleted = Deleted { datasets, dry_run: consent.dry_run };
     if !consent.dry_run && !deleted.datasets.is_empty() {

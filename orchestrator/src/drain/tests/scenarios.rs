@@ -18,11 +18,17 @@ fn incomplete(world: &World) -> (u64, &str) {
 }
 
 fn inventory_of(node: u32) -> impl Fn(&DrainAction) -> bool {
-    move |action| matches!(action, DrainAction::Request(_, DrainRequest::TakeInventory { agent, .. }) if agent.node == name(node))
+    move |action| match action {
+        DrainAction::Request(_, DrainRequest::TakeInventory { agent, .. }) => agent.node == name(node),
+        _ => false,
+    }
 }
 
 fn copy_of(node: u32) -> impl Fn(&DrainAction) -> bool {
-    move |action| matches!(action, DrainAction::Request(_, DrainRequest::Copy { agent, .. }) if agent.node == name(node))
+    move |action| match action {
+        DrainAction::Request(_, DrainRequest::Copy { agent, .. }) => agent.node == name(node),
+        _ => false,
+    }
 }
 
 fn is_verify(action: &DrainAction) -> bool {

@@ -324,7 +324,10 @@ impl World {
                 }
                 DrainAction::Request(_, DrainRequest::Copy { order, .. }) => {
                     let node = &order.node;
-                    let same = |open: &DrainAction| matches!(open, DrainAction::Request(_, DrainRequest::Copy { order, .. }) if order.node == *node);
+                    let same = |open: &DrainAction| match open {
+                        DrainAction::Request(_, DrainRequest::Copy { order, .. }) => order.node == *node,
+                        _ => false,
+                    };
                     assert!(!self.open.values().any(same), "{order:?} is under way");
                 }
                 DrainAction::Cancel { request } => assert!(self.open.remove(request).is_some()),

@@ -81,9 +81,9 @@ pub(super) struct Queue {
     /// Messages are being written.
     is_writing: bool,
     /// Counts the batches that were written.
-    written: u64,
+    pub(super) written: u64,
     /// No message follows.
-    is_closed: bool,
+    pub(super) is_closed: bool,
 }
 
 impl Queue {
@@ -133,15 +133,6 @@ impl Queue {
         true
     }
 
-    /// No message follows.
-    pub(super) fn close(&mut self) {
-        self.is_closed = true;
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_closed
-    }
-
     /// False while the producer of rank output is to wait.
     pub(super) fn has_room(&self) -> bool {
         self.output_bytes < MUCH_OUTPUT
@@ -176,11 +167,6 @@ impl Queue {
         self.output_bytes -= output_bytes;
         self.is_writing = false;
         self.written += 1;
-    }
-
-    /// Grows while something is written.
-    pub(super) fn progress(&self) -> u64 {
-        self.written
     }
 
     /// Everything is written.

@@ -78,7 +78,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.shared.queue.lock().close();
+        self.shared.queue.lock().is_closed = true;
         self.shared.changed.notify_one();
     }
 }
@@ -91,7 +91,7 @@ impl Shared {
             if let Some(taken) = queue.take() {
                 return Some(taken);
             }
-            if queue.is_closed() {
+            if queue.is_closed {
                 return None;
             }
             self.changed.wait(&mut queue);
@@ -102,16 +102,12 @@ impl Shared {
 /// What is written by one system call: at most [`PIECE_BYTES`], or one longer line.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
-    text: Vec<u8>,
+    pub(super) text: Vec<u8>,
     /// The output of ranks in it.
     output: Vec<(Arc<OutputAccount>, u64)>,
 }
 
 impl Piece {
-    pub(super) fn text(&self) -> &[u8] {
-        &self.text
-    }
-
     /// It was written.
     pub(super) fn written(&self) {
         self.output.iter().for_each(|(account, bytes)| account.written(*bytes));
@@ -185,9 +181,9 @@ impl Sink for Standard {
         let write_piece = |piece: &Piece| match to {
             Stream::Output => {
                 let mut output = io::stdout().lock();
-                output.write_all(piece.text()).and_then(|()| output.flush())
+                output.write_all(&piece.text).and_then(|()| output.flush())
             }
-            Stream::Errors => io::stderr().write_all(piece.text()),
+            Stream::Errors => io::stderr().write_all(&piece.text),
         };
         let write = || {
             pieces.iter().try_for_each(|piece| {
@@ -232,7 +228,7 @@ mod tests {
     impl Sink for Permitted {
         fn write(&mut self, to: Stream, pieces: &[Piece]) -> io::Result<()> {
             pieces.iter().try_for_each(|piece| {
-                let _ = self.written.send((to, String::from_utf8_lossy(piece.text()).into_owned()));
+                let _ = self.written.send((to, String::from_utf8_lossy(&piece.text).into_owned()));
                 self.permits.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
                 piece.written();
                 Ok(())

@@ -47,7 +47,7 @@ pub fn path(prefix: &Path) -> PathBuf {
 pub struct JournalFile {
     path: PathBuf,
     file: File,
-    bytes: u64,
+    pub bytes: u64,
 }
 
 impl JournalFile {
@@ -88,10 +88,6 @@ impl JournalFile {
     pub fn sync(&mut self) -> Result<(), StateError> {
         io_count::synced();
         self.file.sync_data().map_err(StateError::file("synchronise", &self.path))
-    }
-
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 }
 

@@ -73,13 +73,13 @@ fn a_journal_cut_off_at_any_byte_is_read_to_its_last_complete_entry() {
     let mut machine = machine();
     let mut state = begun(base.path(), &machine);
     let mut journal = JournalFile::begin(base.path(), &state).unwrap();
-    let mut known = vec![(journal.bytes(), content(&state))];
+    let mut known = vec![(journal.bytes, content(&state))];
     for number in 0..5 {
         let changes = step(&mut machine, number);
         state.apply(changes.clone()).unwrap();
         state.entries += 1;
         journal.append(state.entries, changes).unwrap();
-        known.push((journal.bytes(), content(&state)));
+        known.push((journal.bytes, content(&state)));
     }
     journal.sync().unwrap();
     let journal = path(base.path());

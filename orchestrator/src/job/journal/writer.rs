@@ -164,7 +164,7 @@ impl StateStore {
 
     fn keep_small(&mut self) {
         let limit = self.state_bytes.max(SMALLEST_TO_REPLACE);
-        if self.journal.as_ref().is_some_and(|journal| journal.bytes() > limit) {
+        if self.journal.as_ref().is_some_and(|journal| journal.bytes > limit) {
             self.replace_all();
         }
     }

@@ -32,7 +32,7 @@ use crate::events::report::PairReport;
 use crate::events::{LogEvent, PrefixReport, RunReport};
 use crate::exit;
 use crate::fleet::clock::unix_now;
-use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetEvent, RequestError};
+use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetEvent, RequestError, to_each};
 use crate::pairs::{Action, AgentsConfig, Event, Machine, Outcome, Placement};
 use crate::relaunch::Changes;
 use crate::spec::{JobSpec, Replicated};
@@ -582,11 +582,8 @@ impl Driver {
     }
 
     fn send_plan(&self, node: &NodeName) {
-        let plan = Arc::new(self.plan(node));
-        let request = move |client: AgentClient, _: NodeName, address| {
-            let plan = Arc::clone(&plan);
-            async move { client.pairs_plan(address, &plan).await }
-        };
+        let request =
+            to_each(self.plan(node), |client, address, plan| async move { client.pairs_plan(address, &plan).await });
         self.agents.request([node], request, self.answered_by(|node| Event::Planned { node }));
     }
 
@@ -634,7 +631,7 @@ impl Driver {
 
     /// Updates the live view.
     fn refresh(&mut self) {
-        if !self.reporter.screen.is_live() {
+        if !self.reporter.screen.is_live {
             return;
         }
         let overview = self.machine.overview();

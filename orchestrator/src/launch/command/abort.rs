@@ -17,7 +17,8 @@ const CALLED: &str = "application called MPI_Abort";
 /// The first abort so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Abort {
-    rank: Option<Rank>,
+    /// The rank that aborted.
+    pub(super) rank: Option<Rank>,
     code: Option<i32>,
     called: bool,
 }
@@ -33,11 +34,6 @@ impl Abort {
         } else if self.rank.is_some() && self.code.is_none() {
             self.code = parse_open_mpi_code(line);
         }
-    }
-
-    /// The rank that aborted.
-    pub(super) fn rank(&self) -> Option<Rank> {
-        self.rank
     }
 
     /// True if the program of this rank called `MPI_Abort`. Otherwise the library aborted, and another rank may have
@@ -91,7 +87,7 @@ mod tests {
     fn parsed(lines: &[(Option<u32>, &str)]) -> (Option<Rank>, RankEnd) {
         let mut abort = Abort::default();
         lines.iter().for_each(|(label, line)| abort.read_line(label.map(Rank), line));
-        (abort.rank(), abort.end(None))
+        (abort.rank, abort.end(None))
     }
 
     #[test]
@@ -114,7 +110,7 @@ mod tests {
         let called = |line: &str| {
             let mut abort = Abort::default();
             abort.read_line(Some(Rank(2)), line);
-            assert_eq!(abort.rank(), Some(Rank(2)));
+            assert_eq!(abort.rank, Some(Rank(2)));
             abort.was_called_by(Rank(2))
         };
         assert!(called("MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD"));

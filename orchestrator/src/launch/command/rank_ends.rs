@@ -63,22 +63,19 @@ struct Held {
 /// The state of the ranks of a launcher command.
 #[derive(Debug, Default)]
 pub(in crate::launch) struct RankEnds {
-    ranks: BTreeMap<Rank, NodeName>,
+    pub(in crate::launch) ranks: BTreeMap<Rank, NodeName>,
     abort: Abort,
     reported: BTreeSet<Rank>,
     /// Each rank once.
     held: BTreeMap<Rank, Held>,
-    refused: bool,
+    /// The launch was refused.
+    pub(in crate::launch) refused: bool,
     events: Vec<StepEvent>,
 }
 
 impl RankEnds {
     pub(super) fn new(ranks: BTreeMap<Rank, NodeName>) -> Self {
         RankEnds { ranks, ..RankEnds::default() }
-    }
-
-    pub(in crate::launch) fn ranks(&self) -> &BTreeMap<Rank, NodeName> {
-        &self.ranks
     }
 
     /// The first rank, which stands for all in reports that concern all.
@@ -94,11 +91,6 @@ impl RankEnds {
     /// True if the end of no rank was reported.
     pub(in crate::launch) fn none_reported(&self) -> bool {
         self.reported.is_empty()
-    }
-
-    /// True if the launch was refused.
-    pub(in crate::launch) fn is_refused(&self) -> bool {
-        self.refused
     }
 
     /// Reports that the launch was refused. Only the first reason is reported, as the cause of any others. A rank that
@@ -134,7 +126,7 @@ impl RankEnds {
     /// Reports all ends that are held back once one of them has waited long enough.
     pub(super) fn release_due(&mut self, messages: &impl LauncherMessages) {
         let due = |held: &Held| {
-            let unexplained = messages.waits_for_launcher(held.end) && self.abort.rank().is_none();
+            let unexplained = messages.waits_for_launcher(held.end) && self.abort.rank.is_none();
             held.since.elapsed() >= if unexplained { HOLD_BACK_FOR_LAUNCHER } else { HOLD_BACK }
         };
         if self.held.values().any(due) {
@@ -148,7 +140,7 @@ impl RankEnds {
     pub(super) fn release(&mut self, messages: &impl LauncherMessages, launcher: Option<RankEnd>) {
         let mut held: Vec<Held> = std::mem::take(&mut self.held).into_values().collect();
         // If the launcher succeeded, the message came from a program that was started inside the application.
-        if let Some(rank) = self.abort.rank().filter(|_| launcher != Some(RankEnd::SUCCESS)) {
+        if let Some(rank) = self.abort.rank.filter(|_| launcher != Some(RankEnd::SUCCESS)) {
             let is_own = |held: &Held| held.rank == rank && matches!(held.end, RankEnd::Code(_));
             if !held.iter().any(is_own) {
                 held.retain(|held| held.rank != rank);
@@ -159,7 +151,7 @@ impl RankEnds {
         // whose end is not known: none of those that it killed is the root cause.
         let is_killed = |held: &Held| messages.is_own_signal(held.end) || held.end == RankEnd::Signal(SIGKILL);
         let only_killed = !held.is_empty() && held.iter().all(is_killed);
-        if let Some(launcher) = launcher.filter(|_| only_killed && self.none_reported() && self.abort.rank().is_none())
+        if let Some(launcher) = launcher.filter(|_| only_killed && self.none_reported() && self.abort.rank.is_none())
             && is_code_of_a_rank(launcher)
         {
             self.fail(launcher);

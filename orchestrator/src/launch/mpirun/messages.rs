@@ -81,11 +81,11 @@ impl LauncherMessages for MpirunMessages {
 
     /// Detects a daemon that did not start, for which MPICH's mpiexec would wait forever.
     fn poll(&mut self, directory: &Path, ends: &mut RankEnds) {
-        if ends.is_refused() || self.begun.len() >= ends.ranks().len() {
+        if ends.refused || self.begun.len() >= ends.ranks.len() {
             return;
         }
         let missing_rank = |node: &NodeName| {
-            let mut ranks = ends.ranks().iter();
+            let mut ranks = ends.ranks.iter();
             ranks.find(|(rank, home)| *home == node && !self.begun.contains(rank)).map(|(rank, _)| *rank)
         };
         let failures = remote_shell::failures(directory);
@@ -108,7 +108,7 @@ impl LauncherMessages for MpirunMessages {
     /// Reports an mpirun that failed, if no rank's end explains it.
     fn finish(&mut self, launcher: RankEnd, ends: &mut RankEnds) {
         let failed = matches!(launcher, RankEnd::Code(code) if code != 0);
-        if !failed || !ends.none_reported() || ends.is_refused() {
+        if !failed || !ends.none_reported() || ends.refused {
             return;
         }
         if !self.begun.is_empty() {

@@ -208,10 +208,7 @@ fn found(
         Some(started) => (Some(started), program),
         None => (program, None),
     };
-    let snapshot = kept.and_then(|kept| match side {
-        Side::Main => kept.snapshot.main,
-        Side::Replica => kept.snapshot.replica,
-    });
+    let snapshot = kept.and_then(|kept| side.select(kept.snapshot.main, kept.snapshot.replica));
     let ending = snapshot.is_some_and(|kept| kept.incarnation == slot.incarnation && kept.state == CopyState::Ending);
     let state = match slot.state {
         _ if ending => CopyState::Ending,
@@ -587,10 +584,7 @@ impl Watcher {
                 // Which forgets the lease of the copy before.
                 hold(&self.registry, pair, side);
                 pair.runs[side.index()] = CopyRun { incarnation, starting: true, ..CopyRun::default() };
-                let command = match side {
-                    Side::Main => config.main.clone(),
-                    Side::Replica => config.replica.clone(),
-                };
+                let command = side.select(&config.main, &config.replica).clone();
                 let environment = vec![
                     (environment::PAIR, config.name.clone()),
                     (environment::PAIR_NUMBER, index.to_string()),

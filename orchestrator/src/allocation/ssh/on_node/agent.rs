@@ -37,7 +37,7 @@ pub fn start(input: &mut impl BufRead, mut output: impl Write, log: &Path) -> Re
     let ready = started.map_err(|problem| NodeError::Agent {
         problem: Box::new(problem),
         log_line: log.last_line(),
-        log: log.path().display().to_string(),
+        log: log.path.display().to_string(),
     })?;
     let mut line = serde_json::to_vec(&ready).map_err(|error| NodeError::Message(error.into()))?;
     line.push(b'\n');

@@ -61,7 +61,7 @@ impl Leader {
     pub(crate) fn open(
         agent: &Agent,
         plan: Arc<RunPlan>,
-        source: &dyn CheckpointSource,
+        source: &CheckpointSource,
         work: TaskTracker,
     ) -> Result<(Leader, Driver), LayoutError> {
         let control = agent.paths.control();
