@@ -124,7 +124,7 @@ fn open_connections_without_token_are_bounded_and_hold_little_memory_and_peers_g
 }
 
 #[test]
-fn nodes_of_the_job_get_in_at_once_while_200_addresses_of_their_network_flood_the_port() {
+fn nodes_get_in_at_once_while_200_addresses_of_their_network_flood_the_port() {
     raise_descriptor_limit();
     let agent = AgentProcess::start();
     let of_network = |host: usize| Ipv4Addr::new(127, 0, 0, host as u8);
