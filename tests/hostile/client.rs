@@ -61,7 +61,19 @@ pub fn request(
     path: &str,
     body: &[u8],
 ) -> io::Result<(u16, Vec<u8>)> {
-    let mut stream = tls(agent, ALPN_HTTP)?;
+    request_on(agent, TcpStream::connect(agent.address)?, trust, method, path, body)
+}
+
+/// As [`request`], on this socket.
+pub fn request_on(
+    agent: &AgentProcess,
+    socket: TcpStream,
+    trust: Option<&TrustMaterial>,
+    method: &str,
+    path: &str,
+    body: &[u8],
+) -> io::Result<(u16, Vec<u8>)> {
+    let mut stream = tls_on(agent, socket, ALPN_HTTP)?;
     let head = format!("{}content-length: {}\r\n\r\n", head(trust, method, path), body.len());
     stream.write_all(&[head.as_bytes(), body].concat())?;
     answer(&mut stream)

@@ -1,10 +1,13 @@
 //! Connections without the token: they cost little memory, few descriptors and little time, and do not lock others out.
 
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use holdfast_model::Generation;
+use holdfast_wire::agent::{PEERS, POLL, PeersUpdate, PollRequest};
 use holdfast_wire::peer::Purpose;
 use holdfast_wire::{ALPN_HTTP, ALPN_PEER, frame};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -118,6 +121,101 @@ fn open_connections_without_token_are_bounded_and_hold_little_memory_and_peers_g
     drop((open, silent, legitimate));
     agent.wait("all are closed", || (kept() <= OTHERS / 4).then_some(()));
     agent.poll();
+}
+
+#[test]
+fn nodes_get_in_at_once_while_200_addresses_of_their_network_flood_the_port() {
+    raise_descriptor_limit();
+    let agent = AgentProcess::start();
+    let of_network = |host: usize| Ipv4Addr::new(127, 0, 0, host as u8);
+    let nodes: Vec<Ipv4Addr> = (2..42).map(of_network).collect();
+    let addresses = nodes.iter().map(|node| (node.to_string().as_str().into(), SocketAddr::from((*node, 1)))).collect();
+    let known = PeersUpdate { addresses, ..examples::peers() };
+    let body = serde_json::to_vec(&known).unwrap();
+    let (status, _) = client::request(&agent, Some(&agent.trust), "POST", PEERS, &body).unwrap();
+    assert_eq!(status, 200);
+    let poll = serde_json::to_vec(&PollRequest::HEALTH_ONLY).unwrap();
+    // Connections that are under way when the flood begins: of a node, and of an address that is none of the job's.
+    let under_way = |from: Ipv4Addr| -> Vec<TcpStream> {
+        (0..4).map(|_| agent.wait("a place in the kernel's queue", || connect_soon(from, agent.address))).collect()
+    };
+    let (of_node, of_other) = (under_way(nodes[0]), under_way(of_network(45)));
+    let (stop, flooded) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for first in [50, 150] {
+            let (agent, stop, flooded) = (&agent, &stop, &flooded);
+            scope.spawn(move || {
+                // As many as may be open at once, again and again, and in total at most 10,000 a second and 80,000:
+                // kernels keep a list of connections, also of closed ones, and what exceeds it never reaches the agent.
+                let (mut open, mut next) = (VecDeque::new(), Instant::now());
+                for (number, host) in (first..first + 100).cycle().take(40_000).enumerate() {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    if number % 50 == 0 {
+                        next = next.max(Instant::now()) + Duration::from_millis(10);
+                        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+                    }
+                    if let Some(socket) = connect_soon(of_network(host), agent.address) {
+                        rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+                        open.push_back(socket);
+                        flooded.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if open.len() > IN_TOTAL {
+                        open.pop_front();
+                    }
+                }
+            });
+        }
+        // Also if this fails, the others end.
+        let _stop = StopAtEnd(&stop);
+        agent.wait("the port is flooded", || (flooded.load(Ordering::Relaxed) > 2 * IN_TOTAL).then_some(()));
+        for mut evicted in of_other.into_iter().take(3) {
+            evicted.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            assert!(is_closed(&mut evicted), "the flood has not used up the places of its network");
+        }
+        for socket in of_node {
+            let answer = client::request_on(&agent, socket, Some(&agent.trust), "POST", POLL, &poll);
+            assert_eq!(answer.expect("a node was evicted").0, 200);
+        }
+        for _ in 0..2 {
+            for node in &nodes {
+                let socket = agent.wait("a place in the kernel's queue", || connect_soon(*node, agent.address));
+                let answer = client::request_on(&agent, socket, Some(&agent.trust), "POST", POLL, &poll);
+                assert_eq!(answer.expect("a node was refused").0, 200);
+            }
+            // The address from which the token was presented is that of the orchestrator.
+            agent.poll();
+        }
+    });
+    assert!(agent.poll().health.unauthenticated > IN_TOTAL as u64);
+}
+
+/// Ends the flood.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A connection, unless the kernel of a busy machine dropped the first packet.
+fn connect_soon(from: Ipv4Addr, to: SocketAddr) -> Option<TcpStream> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
+    bind(&socket, &SocketAddr::new(from.into(), 0)).unwrap();
+    if connect(&socket, &to).is_err() {
+        let within = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+        let connected = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&within)).unwrap();
+        if connected == 0 {
+            return None;
+        }
+    }
+    let socket = TcpStream::from(socket);
+    socket.set_nonblocking(false).unwrap();
+    Some(socket)
 }
 
 fn connect_from(from: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {

@@ -32,7 +32,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, getrlimit};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -96,7 +96,7 @@ pub async fn serve(collectives: Arc<Collectives>, listener: TcpListener) -> Resu
         };
         match accepted {
             Ok((socket, peer)) => {
-                let Some(pending) = port.pending.add(peer.ip()) else {
+                let Some(pending) = port.pending.add(peer.ip(), agent.streams.is_node(peer.ip())) else {
                     port.unauthenticated.add(&agent, peer, TOO_MANY);
                     continue;
                 };
@@ -222,9 +222,16 @@ async fn serve_http(
     }
 }
 
+/// Connections that the kernel keeps until they are accepted. If it has no place for one, its client tries again after
+/// a second, when its node may count as down.
+const BACKLOG: u32 = 4096;
+
 /// Listens at the address that the orchestrator chose.
 pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 #[cfg(test)]

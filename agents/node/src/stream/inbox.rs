@@ -1,7 +1,7 @@
 //! Streams that have arrived and wait for the thread that carries out their order.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub struct Streams {
     pub(super) own: AgentStart,
     /// The addresses of the run's agents.
     addresses: Mutex<BTreeMap<NodeName, Endpoint>>,
+    /// Those of the machines on which they are, or were.
+    hosts: Mutex<HashSet<IpAddr>>,
     state: Mutex<InboxState>,
     pub(super) idle: IdleConnections,
     /// Made at the first connection.
@@ -65,6 +67,7 @@ impl Streams {
         Streams {
             own,
             addresses: Mutex::default(),
+            hosts: Mutex::default(),
             state: Mutex::default(),
             idle: IdleConnections::default(),
             config: OnceLock::new(),
@@ -73,13 +76,19 @@ impl Streams {
 
     /// Takes over addresses of agents, except those that are older than the known ones.
     pub fn update_addresses(&self, endpoints: impl IntoIterator<Item = (NodeName, Endpoint)>) {
-        let mut known = self.addresses.lock();
+        let (mut known, mut hosts) = (self.addresses.lock(), self.hosts.lock());
         for (node, endpoint) in endpoints {
+            hosts.insert(endpoint.address.ip().to_canonical());
             let newest = known.entry(node).or_insert(endpoint);
             if endpoint.issued >= newest.issued {
                 *newest = endpoint;
             }
         }
+    }
+
+    /// True if an agent of the job listens, or listened, at this address.
+    pub(crate) fn is_node(&self, address: IpAddr) -> bool {
+        self.hosts.lock().contains(&address.to_canonical())
     }
 
     /// The address of a node's agent.
