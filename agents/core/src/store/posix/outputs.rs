@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_of_this_user_are_replaced_and_only_if_that_was_requested() {
+    fn only_files_of_this_user_are_replaced_and_only_on_request() {
         let prefix = tempfile::tempdir().unwrap();
         let dataset = DirectoryName::new("plot").unwrap();
         fs::create_dir(prefix.path().join("plot")).unwrap();
