@@ -20,14 +20,14 @@ use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
 
-fn rounds() -> u64 {
+pub fn rounds() -> u64 {
     std::env::var("HOLDFAST_TEST_EXCHANGES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(50)
 }
 
 /// What can be seen of a tree: size and digest of the content, mode, owner and times of each file.
-type Seen = BTreeMap<PathBuf, [i64; 6]>;
+pub type Seen = BTreeMap<PathBuf, [i64; 6]>;
 
-fn seen(directory: &Path) -> Seen {
+pub fn seen(directory: &Path) -> Seen {
     let describe = |path: PathBuf| {
         let found = fs::symlink_metadata(&path).unwrap();
         let digest = crc32fast::hash(&fs::read(&path).unwrap());
@@ -61,11 +61,19 @@ fn exchange(prefix: &Path, name: &str, ended: &AtomicBool, exchanged: &AtomicU64
 /// The name that the attacker uses for the link.
 const LINK: &str = "of-the-attacker";
 
-fn copy_tree(from: &Path, to: &Path) {
+/// Copies a tree; links stay links.
+pub fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
+    fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => copy_tree(&path, &to),
+            kind if kind.is_symlink() => symlink(fs::read_link(&path).unwrap(), &to).unwrap(),
+            kind if kind.is_file() => drop(fs::copy(&path, &to).unwrap()),
+            _ => {}
+        }
     }
 }
 

@@ -43,6 +43,7 @@ mod foreign_directories;
 mod full_disks;
 mod halting;
 mod hang;
+mod hostile_prefixes;
 mod jubatus;
 mod library;
 mod library_program;
