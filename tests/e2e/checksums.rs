@@ -87,6 +87,24 @@ fn changed_survivor_is_not_used_and_older_checkpoint_is_loaded() {
 }
 
 #[test]
+fn changed_file_of_local_checkpoint_is_found_only_if_the_spec_requests_its_checksum() {
+    for (on_copy, is_found) in [("redundancy", false), ("true", true)] {
+        let world = World::new();
+        let job = Job::new(&world, 0).redundancy("[{scheme: local}]").holding_after(5);
+        let job = job.checkpoint(&format!("crc: {{on_copy: {on_copy}}}"));
+        let mut running = job.start();
+        running.sees_checkpoint(5);
+        flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
+        relaunch(&world, &job);
+        running.ends_with(0);
+        let found = attempts(&world).iter().any(|(_, reason)| reason.contains("rank_1.ckpt is damaged"));
+        // Otherwise the application gets the changed file. That of this test has checksums of its own.
+        let second = world.all("restarted").into_iter().find(|event| event["generation"] == 2).unwrap();
+        assert_eq!((found, &second["checkpoint"]), (is_found, &json!(if is_found { 4 } else { 5 })), "{on_copy}");
+    }
+}
+
+#[test]
 fn partner_copy_replaces_changed_file() {
     let world = World::new();
     let job = Job::new(&world, 0).redundancy("[{scheme: partner}]").holding_after(5);

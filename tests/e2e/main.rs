@@ -64,6 +64,7 @@ mod pair_settings;
 mod pair_takeover;
 mod pairs;
 mod parameters;
+mod planted_bases;
 mod planted_datasets;
 mod progress;
 mod quickstart;

@@ -56,6 +56,9 @@ fn what_a_job_makes_on_nodes_and_in_its_own_directory_is_private() {
     // The directories of virtual node and base are above those of the job.
     let job_s = |path: &&PathBuf| path.ancestors().any(|above| above.file_name().is_some_and(|it| it == "u"));
     nodes.iter().filter(job_s).chain(&own).for_each(|path| assert_private(path));
+    // The application's own files have the mode that its umask leaves, in directories that nobody else may enter.
+    let written: Vec<_> = all_below(&world.node_root("node1")).into_iter().filter(by_rank).collect();
+    assert!(!written.is_empty() && written.iter().all(|path| mode(path) == 0o666), "{written:?}");
     job.go_on();
     running.ends_with(0);
     job.assert_result();
