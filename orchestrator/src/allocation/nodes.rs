@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::BoxFuture;
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
+use serde::{Deserialize, Serialize};
 
 use super::agents::start_error::AgentStartError;
 use super::agents::template::AgentTemplate;
@@ -137,7 +138,7 @@ pub enum AgentPresence {
 }
 
 /// The prefix of a command line for a shell on a node: how a launcher that starts its own daemons (mpirun) reaches it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteShell {
     /// A program and its options; the command line follows as the last argument.
     pub words: Vec<String>,

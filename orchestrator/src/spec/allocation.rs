@@ -10,7 +10,7 @@ use holdfast_model::NodeName;
 
 use super::keys::{Section, entry, keys, of_managers};
 use super::manager_settings::ManagerSettings;
-use super::registered::{Chosen, ManagerFacts, NodeCount};
+use super::registered::{Chosen, EntryKind, ManagerFacts, NodeCount};
 use super::value_kinds::{duration, host_list, whole};
 
 /// More virtual nodes than this on one machine is a typing mistake: each is a process.
@@ -73,7 +73,7 @@ pub struct WrittenAllocation {
 keys! {
     Allocation => WrittenAllocation;
     /// The resource manager. `auto` looks at the environment, {managers}
-    manager = entry::<ManagerFacts>(),
+    manager = entry(EntryKind::Manager),
     /// {takers}: virtual nodes to start. Default: as many as the run needs; more are spares.
     nodes = whole::<u32>(1..=MAX_LOCAL_NODES).optional(),
     /// {takers}: the allocation ends this long after its start. Default: never.

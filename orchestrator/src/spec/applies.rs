@@ -8,20 +8,20 @@ use super::checkpoint::Checkpoint;
 use super::job::JobSpec;
 use super::keys::Keys as _;
 use super::reading::Reader;
-use super::registered::{KeyFacts, LauncherFacts, ManagerFacts, RegistryEntry};
+use super::registered::{EntryKind, KeyFacts, LauncherFacts, ManagerFacts};
 use super::registry::Registry;
 
 /// Refuses keys without effect. `manager` is the one in force; `None` where its allocation cannot be used.
 pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, registry: &Registry, reader: &Reader) {
     if let Some(manager) = manager {
-        check_entry(manager, "allocation", reader);
+        check_entry(EntryKind::Manager, (manager.name, &manager.keys), "allocation", reader);
     }
     check_kind(spec, registry, reader);
     for step in &spec.steps {
         let path = &step.key_path;
         let launcher = manager.and_then(|manager| reader.registered.launcher(step.run.launcher, manager));
         if let Some(launcher) = launcher {
-            check_entry(launcher, &format!("{path}run"), reader);
+            check_entry(EntryKind::Launcher, (launcher.name, &launcher.keys), &format!("{path}run"), reader);
         }
         // `auto` may select another manager where the job runs than where the spec is checked: check only a named one.
         if let (Some(_), Some(manager), Some(launcher)) = (spec.allocation.manager, manager, launcher) {
@@ -45,7 +45,8 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, regi
             let help = "leave it out, or write `fetch: true`".to_owned();
             refuse(reader, &format!("{path}checkpoint.restart.fetch_width"), message, help);
         }
-        check_entry(&step.source.facts, &format!("{path}checkpoint"), reader);
+        let source = &step.source.facts;
+        check_entry(EntryKind::Source, (source.agent.name, &source.keys), &format!("{path}checkpoint"), reader);
     }
 }
 
@@ -127,9 +128,10 @@ fn check_suits(launcher: &LauncherFacts, manager: &ManagerFacts, key: &str, read
 
 /// Refuses the keys of `section` that have no effect with the entry in force: those of its own list, and those that
 /// other entries take.
-fn check_entry<E: RegistryEntry>(in_force: &E, section: &str, reader: &Reader) {
-    let KeyFacts { takes, without } = in_force.keys();
-    let of_others = E::all(&reader.registered).iter().flat_map(|entry| entry.keys().takes);
+fn check_entry(kind: EntryKind, (name, keys): (&str, &KeyFacts), section: &str, reader: &Reader) {
+    let KeyFacts { takes, without } = keys;
+    let entries = reader.registered.entries(kind);
+    let of_others = entries.iter().flat_map(|(_, keys)| keys.takes);
     let mut refused: Vec<&str> = Vec::new();
     for (key, help) in without.iter().chain(of_others) {
         if refused.contains(key) || takes.iter().any(|(taken, _)| taken == key) {
@@ -137,18 +139,17 @@ fn check_entry<E: RegistryEntry>(in_force: &E, section: &str, reader: &Reader) {
         }
         refused.push(key);
         let help = match *help {
-            "" => format!("write {}, or leave `{key}` out", takers::<E>(key, reader)),
+            "" => format!("write {}, or leave `{key}` out", takers(kind, key, reader)),
             help => help.to_owned(),
         };
-        let message = format!("`{key}` has no effect with `{}: {}`", E::KEY, in_force.name());
+        let message = format!("`{key}` has no effect with `{}: {}`", kind.key(), name);
         refuse(reader, &format!("{section}.{key}"), message, help);
     }
 }
 
 /// Suggestions for the help: the entries that accept the key.
-fn takers<E: RegistryEntry>(key: &str, reader: &Reader) -> String {
-    let takes = |entry: &&&E| entry.keys().takes.iter().any(|(taken, _)| *taken == key);
-    let names = E::all(&reader.registered).iter().filter(takes).map(|entry| format!("`{}: {}`", E::KEY, entry.name()));
+fn takers(kind: EntryKind, key: &str, reader: &Reader) -> String {
+    let names = reader.registered.takers(kind, key).map(|name| format!("`{}: {name}`", kind.key()));
     names.collect::<Vec<_>>().join(" or ")
 }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use super::manager_settings::ManagerSettings;
 pub use super::reading::Section;
-use super::registered::RegistryEntry;
+use super::registered::EntryKind;
 use super::value_kinds::{ParameterValue, ScrSpelling, ValueKind, entry_name, source_name, switch};
 use crate::params::declaration::AllowedSource;
 
@@ -303,9 +303,9 @@ impl<T: Clone + 'static> ValueKind<T> {
 }
 
 /// The name of a registered entry, or `auto` (`None`).
-pub fn entry<E: RegistryEntry>() -> KeyOf<Option<&'static str>> {
-    KeyOf::value(Some("auto"), |section, name| {
-        let kind = entry_name::<E>(&section.reader().registered);
+pub fn entry(kind: EntryKind) -> KeyOf<Option<&'static str>> {
+    KeyOf::value(Some("auto"), move |section, name| {
+        let kind = entry_name(kind, &section.reader().registered);
         section.single(name, &kind, Some(&None)).flatten()
     })
 }

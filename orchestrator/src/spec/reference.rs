@@ -3,7 +3,7 @@
 
 use super::job::JobSpec;
 use super::keys::{Declared, Keys as _, Parameter, Shape};
-use super::registered::{Chosen, LauncherFacts, ManagerFacts, RegistryEntry, SourceFacts};
+use super::registered::{Chosen, EntryKind, LauncherFacts, SourceFacts};
 use super::registry::Registry;
 
 /// The text before the first key.
@@ -144,17 +144,14 @@ fn launchers(registered: &Registry) -> String {
 
 /// "`scr`: the application. …"
 fn sources(registered: &Registry) -> String {
-    let described = |facts: &&SourceFacts| format!("`{}`: {}.", facts.name(), facts.doc);
+    let described = |facts: &&SourceFacts| format!("`{}`: {}.", facts.agent.name, facts.doc);
     registered.sources.iter().map(described).collect::<Vec<_>>().join(" ")
 }
 
 /// `Local and ssh`.
 fn takers(key: &str, registered: &Registry) -> String {
-    fn names<'a, E: RegistryEntry>(key: &'a str, registered: &'a Registry) -> impl Iterator<Item = &'static str> + 'a {
-        let takes = move |entry: &&&E| entry.keys().takes.iter().any(|(taken, _)| *taken == key);
-        E::all(registered).iter().filter(takes).map(|entry| entry.name())
-    }
-    let names: Vec<_> = names::<ManagerFacts>(key, registered).chain(names::<LauncherFacts>(key, registered)).collect();
+    let kinds = [EntryKind::Manager, EntryKind::Launcher].into_iter();
+    let names: Vec<_> = kinds.flat_map(|kind| registered.takers(kind, key)).collect();
     let mut text = names.join(" and ");
     if let Some(first) = text.get_mut(..1) {
         first.make_ascii_uppercase();

@@ -169,79 +169,50 @@ pub enum NodeCount {
     Hosts,
 }
 
-/// An entry of one of the registries.
-pub trait RegistryEntry: 'static {
+/// One of the registries.
+#[derive(Clone, Copy, Debug)]
+pub enum EntryKind {
+    Manager,
+    Launcher,
+    Source,
+}
+
+impl EntryKind {
     /// The key of the spec that selects an entry.
-    const KEY: &'static str;
-
-    fn name(&self) -> &'static str;
-    fn keys(&self) -> &KeyFacts;
-    fn all(registered: &Registered) -> &[&'static Self];
-    /// Planned names: recognised, so that they are not reported as misspellings.
-    fn planned(registered: &Registered) -> Vec<&'static str>;
-}
-
-impl RegistryEntry for ManagerFacts {
-    const KEY: &'static str = "manager";
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn keys(&self) -> &KeyFacts {
-        &self.keys
-    }
-
-    fn all(registered: &Registered) -> &[&'static Self] {
-        &registered.managers
-    }
-
-    fn planned(registered: &Registered) -> Vec<&'static str> {
-        registered.planned_managers.iter().map(|(name, _)| *name).collect()
-    }
-}
-
-impl RegistryEntry for LauncherFacts {
-    const KEY: &'static str = "launcher";
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn keys(&self) -> &KeyFacts {
-        &self.keys
-    }
-
-    fn all(registered: &Registered) -> &[&'static Self] {
-        &registered.launchers
-    }
-
-    fn planned(registered: &Registered) -> Vec<&'static str> {
-        registered.planned_launchers.to_vec()
-    }
-}
-
-impl RegistryEntry for SourceFacts {
-    const KEY: &'static str = "source";
-
-    fn name(&self) -> &'static str {
-        self.agent.name
-    }
-
-    fn keys(&self) -> &KeyFacts {
-        &self.keys
-    }
-
-    fn all(registered: &Registered) -> &[&'static Self] {
-        &registered.sources
-    }
-
-    fn planned(_: &Registered) -> Vec<&'static str> {
-        Vec::new()
+    pub fn key(self) -> &'static str {
+        match self {
+            EntryKind::Manager => "manager",
+            EntryKind::Launcher => "launcher",
+            EntryKind::Source => "source",
+        }
     }
 }
 
 impl Registered {
+    /// The name and the keys of each entry of a registry.
+    pub fn entries(&self, kind: EntryKind) -> Vec<(&'static str, &'static KeyFacts)> {
+        match kind {
+            EntryKind::Manager => self.managers.iter().map(|facts| (facts.name, &facts.keys)).collect(),
+            EntryKind::Launcher => self.launchers.iter().map(|facts| (facts.name, &facts.keys)).collect(),
+            EntryKind::Source => self.sources.iter().map(|facts| (facts.agent.name, &facts.keys)).collect(),
+        }
+    }
+
+    /// Planned names: recognised, so that they are not reported as misspellings.
+    pub fn planned(&self, kind: EntryKind) -> Vec<&'static str> {
+        match kind {
+            EntryKind::Manager => self.planned_managers.iter().map(|(name, _)| *name).collect(),
+            EntryKind::Launcher => self.planned_launchers.to_vec(),
+            EntryKind::Source => Vec::new(),
+        }
+    }
+
+    /// The names of the entries that accept a key.
+    pub(super) fn takers(&self, kind: EntryKind, key: &str) -> impl Iterator<Item = &'static str> {
+        let takes = move |(_, keys): &(_, &KeyFacts)| keys.takes.iter().any(|(taken, _)| *taken == key);
+        self.entries(kind).into_iter().filter(takes).map(|(name, _)| name)
+    }
+
     /// The manager in force: the one that is named, or, for `auto` (`None`), the one whose variables are set in the
     /// environment, or else the one for machines without a manager. Keys of the spec that select a manager have been
     /// considered when they were read.
@@ -412,16 +383,16 @@ mod tests {
 
     #[test]
     fn entries_declare_keys_of_their_section_only() {
-        fn check<E: RegistryEntry>(entries: &[&'static E], declared: &[&str]) {
-            for entry in entries {
-                let named = entry.keys().takes.iter().chain(entry.keys().without);
-                named.for_each(|(key, _)| assert!(declared.contains(key), "{}: {key}", entry.name()));
-            }
-        }
         let registered = registry::registered();
+        let check = |kind, declared: &[&str]| {
+            for (name, keys) in registered.entries(kind) {
+                let named = keys.takes.iter().chain(keys.without);
+                named.for_each(|(key, _)| assert!(declared.contains(key), "{name}: {key}"));
+            }
+        };
         let of_managers = registered.manager_keys.iter().flat_map(|keys| (keys.declared)());
         let of_allocation = Allocation::declared().into_iter().chain(of_managers);
-        check(&registered.managers, &of_allocation.map(|key| key.name).collect::<Vec<_>>());
-        check(&registered.launchers, &RunSpec::declared().iter().map(|key| key.name).collect::<Vec<_>>());
+        check(EntryKind::Manager, &of_allocation.map(|key| key.name).collect::<Vec<_>>());
+        check(EntryKind::Launcher, &RunSpec::declared().iter().map(|key| key.name).collect::<Vec<_>>());
     }
 }

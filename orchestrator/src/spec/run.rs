@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::keys::{entry, keys, names, words, words_such_as};
 use super::reading::{Reader, Section};
-use super::registered::LauncherFacts;
+use super::registered::EntryKind;
 use super::value_kinds::{path, text, whole};
 
 /// More ranks than this are a misspelling.
@@ -46,7 +46,7 @@ pub struct WrittenRun {
 keys! {
     RunSpec => WrittenRun;
     /// The launcher: {launchers}. `auto`: the default of the resource manager.
-    launcher = entry::<LauncherFacts>(),
+    launcher = entry(EntryKind::Launcher),
     /// {takers}: the program to use, a path or a name in PATH. Default: the first of mpirun, mpiexec, mpiexec.hydra,
     /// orterun in PATH.
     launcher_program = text().optional(),

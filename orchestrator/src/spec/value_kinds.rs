@@ -15,7 +15,7 @@ use holdfast_rank::signal::signal_of;
 
 use super::diagnostics::nearest;
 use super::quantity;
-use super::registered::{Registered, RegistryEntry, SourceFacts};
+use super::registered::{EntryKind, Registered};
 pub use crate::params::value::ValueKind as ParameterValue;
 
 /// A message and help for a mistake that "expected …, found …" does not describe.
@@ -288,16 +288,16 @@ pub fn spelling(scheme: Scheme) -> String {
 }
 
 /// The name of a registered resource manager or launcher; `None` is `auto`.
-pub fn entry_name<E: RegistryEntry>(registered: &Registered) -> ValueKind<Option<&'static str>> {
-    let names = E::all(registered).iter().map(|entry| (entry.name().to_owned(), Some(entry.name())));
+pub fn entry_name(kind: EntryKind, registered: &Registered) -> ValueKind<Option<&'static str>> {
+    let names = registered.entries(kind).into_iter().map(|(name, _)| (name.to_owned(), Some(name)));
     let available = std::iter::once(("auto".to_owned(), None)).chain(names).collect();
-    keywords(available, E::planned(registered), |name| name.unwrap_or("auto").to_owned())
+    keywords(available, registered.planned(kind), |name| name.unwrap_or("auto").to_owned())
 }
 
 /// The name of a registered checkpoint source.
 pub fn source_name(registered: &Registered) -> ValueKind<&'static str> {
-    let available = registered.sources.iter().map(|facts| (facts.name().to_owned(), facts.name())).collect();
-    keywords(available, SourceFacts::planned(registered), |name: &&'static str| (*name).to_owned())
+    let available = registered.sources.iter().map(|facts| (facts.agent.name.to_owned(), facts.agent.name)).collect();
+    keywords(available, registered.planned(EntryKind::Source), |name: &&'static str| (*name).to_owned())
 }
 
 /// One of `available`; those of `later` are recognised, so that they are not reported as misspellings.

@@ -28,32 +28,28 @@ impl ByteOrder {
         if cfg!(target_endian = "big") { ByteOrder::Big } else { ByteOrder::Little }
     }
 
-    pub(super) fn i32(self, bytes: [u8; 4]) -> i32 {
-        match self {
-            ByteOrder::Little => i32::from_le_bytes(bytes),
-            ByteOrder::Big => i32::from_be_bytes(bytes),
+    /// The bytes of a number in this order, from those in little-endian order, or the other way round.
+    fn ordered<const BYTES: usize>(self, mut bytes: [u8; BYTES]) -> [u8; BYTES] {
+        if self == ByteOrder::Big {
+            bytes.reverse();
         }
+        bytes
+    }
+
+    pub(super) fn i32(self, bytes: [u8; 4]) -> i32 {
+        i32::from_le_bytes(self.ordered(bytes))
     }
 
     pub(super) fn i64(self, bytes: [u8; 8]) -> i64 {
-        match self {
-            ByteOrder::Little => i64::from_le_bytes(bytes),
-            ByteOrder::Big => i64::from_be_bytes(bytes),
-        }
+        i64::from_le_bytes(self.ordered(bytes))
     }
 
     pub(super) fn put_i32(self, out: &mut Vec<u8>, value: i32) {
-        match self {
-            ByteOrder::Little => out.extend_from_slice(&value.to_le_bytes()),
-            ByteOrder::Big => out.extend_from_slice(&value.to_be_bytes()),
-        }
+        out.extend_from_slice(&self.ordered(value.to_le_bytes()));
     }
 
     pub(super) fn put_i64(self, out: &mut Vec<u8>, value: i64) {
-        match self {
-            ByteOrder::Little => out.extend_from_slice(&value.to_le_bytes()),
-            ByteOrder::Big => out.extend_from_slice(&value.to_be_bytes()),
-        }
+        out.extend_from_slice(&self.ordered(value.to_le_bytes()));
     }
 
     pub(super) fn u64(self, bytes: [u8; 8]) -> u64 {
@@ -61,10 +57,7 @@ impl ByteOrder {
     }
 
     pub(super) fn u64_bytes(self, value: u64) -> [u8; 8] {
-        match self {
-            ByteOrder::Little => value.to_le_bytes(),
-            ByteOrder::Big => value.to_be_bytes(),
-        }
+        self.ordered(value.to_le_bytes())
     }
 
     fn from_bit(byte: u8) -> ByteOrder {

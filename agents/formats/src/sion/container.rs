@@ -112,6 +112,11 @@ impl Container {
         Ok(part.table.stream_bytes(local))
     }
 
+    /// The lengths of all streams together.
+    pub(super) fn all_stream_bytes(&self) -> Result<u64, SionError> {
+        (0..self.tasks()).try_fold(0_u64, |sum, task| Ok(sum.saturating_add(self.stream_bytes(task)?)))
+    }
+
     /// Reads at an offset of a task's stream until the buffer is full or the stream ends. Returns the number of bytes,
     /// 0 at the end. Several threads may read at the same time.
     ///

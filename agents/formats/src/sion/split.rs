@@ -46,10 +46,7 @@ pub fn split(
     let container = if options.recover { recover(path)? } else { Container::open(path)? };
     let mut result = Split { warnings: container.warnings.to_vec(), ..Split::default() };
     let numbers = numbers(&container, options)?;
-    let mut total = 0_u64;
-    for task in 0..container.tasks() {
-        total = total.saturating_add(container.stream_bytes(task)?);
-    }
+    let total = container.all_stream_bytes()?;
     let jobs: Vec<(usize, i64)> = (0..).zip(numbers).collect();
     // Errors of writing have another type than those of reading, and are returned in the result of the job.
     let done = each(&jobs, total, progress, |(task, number)| {

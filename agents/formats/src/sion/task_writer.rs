@@ -68,12 +68,9 @@ impl TaskWriter {
             return Err(SionError::NotKeyValue { path: self.to.path.to_path_buf() });
         }
         let order = self.to.byte_order;
-        let mut header = [0; 16];
-        let (first, second) = header.split_at_mut(8);
-        first.copy_from_slice(&order.u64_bytes(key));
-        second.copy_from_slice(&order.u64_bytes(length));
+        let header = [key, length].map(|number| order.u64_bytes(number));
         let to = self.to.clone();
-        self.write_all(&header).map_err(SionError::io("write", &to.path))
+        self.write_all(header.as_flattened()).map_err(SionError::io("write", &to.path))
     }
 
     /// Returns the usage, the input of [`super::Creation::commit`].

@@ -113,10 +113,7 @@ fn metadata_bytes(part: &PhysicalFile) -> u64 {
 }
 
 fn read_all(container: &Container, progress: Progress<'_>) -> Result<u64, SionError> {
-    let mut all = 0_u64;
-    for task in 0..container.tasks() {
-        all = all.saturating_add(container.stream_bytes(task)?);
-    }
+    let all = container.all_stream_bytes()?;
     let mut buffer = vec![0; crate::input::PIECE_BYTES];
     let mut done = 0_u64;
     for task in 0..container.tasks() {

@@ -27,21 +27,15 @@ pub(super) fn options(dialect: Dialect, start: &Start<'_>) -> Vec<String> {
     add(&["--hostfile", start.host_file, "--map-by", "seq"]);
     // Daemons in the foreground, so that their Slurm step or ssh session lasts as long as they do.
     add(&["--leave-session-attached"]);
-    if dialect == Dialect::Prrte {
-        add(&["--output", "tag"]);
-        for (name, value) in
-            [("plm", "ssh"), ("plm_ssh_agent", start.shell), ("plm_ssh_no_tree_spawn", "1"), ("ras", NO_MANAGER)]
-        {
-            add(&["--prtemca", name, value]);
-        }
-    } else {
-        add(&["--tag-output"]);
-        for (name, value) in
-            [("plm", "rsh"), ("plm_rsh_agent", start.shell), ("plm_rsh_no_tree_spawn", "1"), ("ras", NO_MANAGER)]
-        {
-            add(&["--mca", name, value]);
-        }
-    }
+    let (tags, setting, shell): (&[&str], _, _) = match dialect {
+        Dialect::Prrte => (&["--output", "tag"], "--prtemca", "ssh"),
+        _ => (&["--tag-output"], "--mca", "rsh"),
+    };
+    add(tags);
+    add(&[setting, "plm", shell]);
+    add(&[setting, &format!("plm_{shell}_agent"), start.shell]);
+    add(&[setting, &format!("plm_{shell}_no_tree_spawn"), "1"]);
+    add(&[setting, "ras", NO_MANAGER]);
     words.extend(passing_on(start.variables.iter().map(String::as_str)));
     words
 }

@@ -60,14 +60,7 @@ pub(super) fn link(directory: &Path, holdfast: &Path) -> Result<PathBuf, LaunchE
 pub struct RemoteShells {
     job_id: String,
     generation: Generation,
-    nodes: BTreeMap<NodeName, NodeShell>,
-}
-
-/// The remote shell of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct NodeShell {
-    words: Vec<String>,
-    inherits: bool,
+    nodes: BTreeMap<NodeName, RemoteShell>,
 }
 
 /// A node cannot be reached.
@@ -91,8 +84,7 @@ impl RemoteShells {
         generation: Generation,
         nodes: impl Iterator<Item = (&'a NodeName, RemoteShell)>,
     ) -> Self {
-        let resolve =
-            |shell: RemoteShell| NodeShell { words: with_resolved_program(shell.words), inherits: shell.inherits };
+        let resolve = |shell: RemoteShell| RemoteShell { words: with_resolved_program(shell.words), ..shell };
         let nodes = nodes.map(|(node, shell)| (node.clone(), resolve(shell))).collect();
         RemoteShells { job_id: job_id.to_owned(), generation, nodes }
     }
