@@ -1,6 +1,7 @@
 //! Programs that call no function of SCR: libscr_interpose is loaded into them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -385,4 +386,26 @@ fn the_program_of_the_documentation_continues_after_two_lost_nodes() {
     assert_eq!(printed.matches("sum 55").count(), 4, "{printed}");
     assert_eq!(printed.matches("continues after step 8").count(), 4, "{printed}");
     assert_eq!(own_files(&world), [""; 0]);
+}
+
+#[test]
+fn a_setuid_program_runs_without_the_library() {
+    const OTHER_USER: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        holdfast_testkit::harness::ignore("a program of another user needs root");
+    }
+    let world = World::new();
+    let program = world.path().join("cat");
+    fs::copy("/bin/cat", &program).unwrap();
+    let maps = |mode| {
+        std::os::unix::fs::chown(&program, Some(OTHER_USER), None).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+        let _ = fs::remove_dir_all(world.path().join("prefix"));
+        Job::default().finishes(&world, &[program.to_str().unwrap(), "/proc/self/maps"])
+    };
+    assert!(maps(0o755).contains("libscr_interpose.so"));
+    // The dynamic linker ignores LD_PRELOAD there: the library never runs with the rights of another user.
+    let printed = maps(0o4755);
+    assert!(printed.contains("libc") && !printed.contains("libscr_interpose.so"), "{printed}");
+    assert!(printed.contains("newest checkpoint: none"), "{printed}");
 }
