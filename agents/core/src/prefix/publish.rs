@@ -7,7 +7,8 @@
 //!
 //! 1. the entry with COMPLETE 0, if the dataset is not complete;
 //! 2. the filemaps of ranks whose files were rebuilt, then `summary.scr`;
-//! 3. the files of an output at the paths that the application named, if the dataset is complete ([`outputs`](super::outputs));
+//! 3. the files of an output at the paths that the application named, if the dataset is complete
+//!    ([`outputs`](super::outputs));
 //! 4. the entry with COMPLETE 1, if the dataset is complete;
 //! 5. `scr.current`, if the dataset is complete and restarts are to take it.
 //!
