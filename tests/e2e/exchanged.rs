@@ -204,7 +204,7 @@ fn the_directory_of_an_output_that_is_exchanged_with_a_link_gets_no_file_elsewhe
         let flushed = chrono::NaiveDate::from_ymd_opt(2026, 11, 20).unwrap().and_hms_opt(10, 0, 0).unwrap();
         let prepare = || {
             copy_tree(&prepared.pristine, &directory);
-            let here = PosixDataset::at(&directory);
+            let here = PosixDataset::at(&directory).unwrap();
             let mut listed = summary::read(&here).unwrap();
             for file in listed.by_rank.values_mut().flat_map(|rank| &mut rank.files) {
                 file.output_path = Some(OutputPath::parse(&format!("out/below/{}", file.name)).unwrap());

@@ -47,7 +47,7 @@ pub fn assert_current(prefix: &Path, id: u64) {
     let summary = parsed(&directory.join("summary.scr"));
     let dataset = &summary["CKPT"][id.to_string()];
     assert_eq!(dataset["COMPLETE"], serde_json::json!({"1": {}}));
-    let files = dataset::open(std::sync::Arc::new(PosixDataset::at(&directory))).unwrap();
+    let files = dataset::open(std::sync::Arc::new(PosixDataset::at(&directory).unwrap())).unwrap();
     let ranks: usize = only_key(&dataset["RANKS"]).parse().unwrap();
     let listed = dataset["RANK"].as_object().unwrap();
     assert_eq!(listed.len(), ranks, "ranks in the summary");

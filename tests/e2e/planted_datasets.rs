@@ -78,7 +78,7 @@ fn plant(world: &World, job_id: &str) -> (PathBuf, DirectoryName) {
             fs::copy(original.join(&file), directory.join(&file)).unwrap();
         }
     }
-    let dataset = PosixDataset::at(&directory);
+    let dataset = PosixDataset::at(&directory).unwrap();
     let mut of_attacker = summary::read(&dataset).unwrap();
     of_attacker.id = CheckpointId(900);
     let file = &mut of_attacker.by_rank.values_mut().next().unwrap().files[0];

@@ -38,9 +38,10 @@ fn pack(directory: &Path, files: u32) {
 
 fn pack_ranks(directory: &Path, files: u32, of: std::ops::Range<u32>) {
     let streams = (0..RANKS).map(|rank| (Rank(rank), stream_bytes([BYTES as u64]))).collect();
-    let creation = DatasetCreation::new(Arc::new(PosixDataset::at(directory)), RANKS, &streams, files).unwrap();
+    let creation =
+        DatasetCreation::new(Arc::new(PosixDataset::at(directory).unwrap()), RANKS, &streams, files).unwrap();
     let places = creation.places();
-    let placed = PlacedFiles::open(&PosixDataset::at(directory), &places).unwrap();
+    let placed = PlacedFiles::open(&PosixDataset::at(directory).unwrap(), &places).unwrap();
     let packed: BTreeMap<Rank, PackedRank> = of.map(|rank| (Rank(rank), pack_rank(&placed, &places, rank))).collect();
     placed.synchronise().unwrap();
     creation.commit(&packed).unwrap();

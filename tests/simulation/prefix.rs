@@ -269,7 +269,7 @@ impl Directory {
         }
         let identity = (!self.files.is_empty()).then_some(CheckpointIdentity { id: self.checkpoint, ranks: world });
         Scan {
-            files: std::sync::Arc::new(PosixDataset::at(&path_of(name))),
+            files: std::sync::Arc::new(PosixDataset::at(&path_of(name)).unwrap()),
             identity,
             ranks,
             sets: sets.into_values().collect(),

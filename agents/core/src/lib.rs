@@ -13,11 +13,13 @@
 //! * [`galois`]: arithmetic of GF(2^16), for parity of several lost members;
 //! * [`hostlist`]: `node[1-4,7]` and sets of them;
 //! * [`owned`]: files and directories that must belong to this user, where other users may write;
+//! * [`calls`]: the system calls on files and directories that all of these make;
 //! * [`durable`]: the one way to replace a file; [`temporary`]: the names of its temporary files, and the removal of
 //!   those that killed processes left; [`regular_file`]: opening one that must be a regular file.
 
 #![forbid(unsafe_code)]
 
+pub mod calls;
 pub mod control;
 pub mod durable;
 #[cfg(any(test, fuzzing))]

@@ -1,18 +1,20 @@
 //! Opening files that must be regular ones.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::calls;
 
 /// Opens a regular file for reading. A pipe is refused: opening it would wait for a writer for ever.
 ///
 /// # Errors
 /// When it cannot be opened, or is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
-    open_with(path, File::options().read(true))
+    open_with(path, OFlags::RDONLY)
 }
 
 /// Opens a regular file for reading and writing.
@@ -20,7 +22,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// When it cannot be opened, or is not a regular file.
 pub fn open_writable(path: &Path) -> io::Result<File> {
-    open_with(path, File::options().read(true).write(true))
+    open_with(path, OFlags::RDWR)
 }
 
 /// Opens a regular file for reading. No link is followed.
@@ -28,12 +30,7 @@ pub fn open_writable(path: &Path) -> io::Result<File> {
 /// # Errors
 /// When it cannot be opened, or is not a regular file.
 pub fn open_no_link(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    let opened = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path);
-    regular(opened.map_err(|error| match path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
-        true => io::Error::new(error.kind(), "it is a link, which is not followed"),
-        false => error,
-    })?)
+    open_with(path, OFlags::RDONLY | OFlags::NOFOLLOW)
 }
 
 /// Opens a regular file for appending, made with mode 0600 if it is missing. No link is followed.
@@ -41,10 +38,7 @@ pub fn open_no_link(path: &Path) -> io::Result<File> {
 /// # Errors
 /// When it cannot be opened, or is not a regular file.
 pub fn append(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    let mut options = File::options();
-    let options = options.append(true).create(true).mode(0o600);
-    regular(options.custom_flags(flags.bits().cast_signed()).open(path)?)
+    open_with(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW)
 }
 
 /// Opens a regular file for writing, empty, made with mode 0600 if it is missing. No link is followed.
@@ -54,7 +48,7 @@ pub fn append(path: &Path) -> io::Result<File> {
 pub fn create(path: &Path) -> io::Result<File> {
     let file = open_or_create(path)?;
     // Not truncated before it is known to be a regular file.
-    file.set_len(0)?;
+    calls::ftruncate(&file, 0)?;
     Ok(file)
 }
 
@@ -64,14 +58,22 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// # Errors
 /// When it cannot be opened, or is not a regular file.
 pub fn open_or_create(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    let mut options = File::options();
-    let options = options.write(true).create(true).truncate(false).mode(0o600);
-    regular(options.custom_flags(flags.bits().cast_signed()).open(path)?)
+    open_with(path, OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW)
 }
 
-fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    regular(options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?)
+fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
+    let opened = calls::openat(CWD, path, flags | OFlags::NONBLOCK, Mode::from_raw_mode(0o600));
+    opened.map_err(|errno| refusal(errno, flags)).and_then(|opened| regular(File::from(opened)))
+}
+
+/// The error of an opening that followed no link.
+pub(crate) fn refusal(errno: Errno, flags: OFlags) -> io::Error {
+    match errno {
+        Errno::LOOP if flags.contains(OFlags::NOFOLLOW) => {
+            io::Error::new(io::Error::from(errno).kind(), "it is a link, which is not followed")
+        }
+        errno => errno.into(),
+    }
 }
 
 /// The file, if it is a regular one.

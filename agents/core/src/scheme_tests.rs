@@ -426,7 +426,7 @@ fn losses_that_a_scheme_tolerates_are_restored_in_the_drained_directory() {
             }
         }
         let options = ScanOptions { threads: 1, ..ScanOptions::default() };
-        let mut scanned = scan(&PosixDataset::at(directory.path()).stored(), options).unwrap();
+        let mut scanned = scan(&PosixDataset::at(directory.path()).unwrap().stored(), options).unwrap();
         assert_eq!(scanned.verify(1, &|_| {}).failures, []);
         let inspection = inspect(&scanned);
         assert_eq!(

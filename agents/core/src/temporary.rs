@@ -16,14 +16,20 @@
 //! Only files and links are removed. A directory that is being deleted has such a name in a directory of its own
 //! (`store::posix::trash`).
 
-use std::fs::{self, Metadata};
+use std::ffi::OsStr;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::calls;
 
 const PREFIX: &str = ".hf-";
 const SUFFIX: &str = ".tmp";
@@ -47,42 +53,42 @@ pub fn is_temporary(name: &str) -> bool {
     name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 
-/// Removes the abandoned temporary files in a directory; returns their number. A missing directory has none.
+/// Removes the abandoned temporary files in an open directory; returns their number.
 ///
 /// # Errors
 /// The directory cannot be read, or a file cannot be removed; the others are removed.
-pub fn remove_abandoned(directory: &Path) -> io::Result<u32> {
+pub(crate) fn remove_abandoned(directory: impl AsFd + Copy) -> io::Result<u32> {
     remove_in(directory, 0)
 }
 
-/// As [`remove_abandoned`], in the directory and those below it. Links are not followed.
+/// As [`remove_abandoned`], in the directory at a path and those below it. Links are not followed. A missing directory
+/// has none.
+///
+/// # Errors
+/// As [`remove_abandoned`].
 pub fn remove_abandoned_below(directory: &Path) -> io::Result<u32> {
-    remove_in(directory, LEVELS)
+    match calls::openat(CWD, directory, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(0),
+        opened => remove_in(&opened?, LEVELS),
+    }
 }
 
 /// Removes all temporary files in a directory, also those of processes that run: the directory is removed.
-pub(crate) fn remove_all(directory: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_name().to_str().is_some_and(is_temporary) && !entry.file_type()?.is_dir() {
-            fs::remove_file(entry.path())?;
+pub(crate) fn remove_all(directory: impl AsFd + Copy) -> io::Result<()> {
+    for name in calls::names(directory)? {
+        if name.to_str().is_some_and(is_temporary) && !examine(directory, &name)?.is_none_or(is_directory) {
+            calls::unlinkat(directory, &name, AtFlags::empty())?;
         }
     }
     Ok(())
 }
 
-fn remove_in(directory: &Path, levels: u32) -> io::Result<u32> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        entries => entries?,
-    };
+fn remove_in(directory: impl AsFd + Copy, levels: u32) -> io::Result<u32> {
     let (mut removed, mut failure) = (0, None);
-    for entry in entries {
-        let entry = entry?;
-        let result = match entry.file_name().to_str().filter(|name| is_temporary(name)) {
-            Some(name) => remove_if_abandoned(&entry.path(), name).map(u32::from),
-            // The type is that of the link, if it is one.
-            None if levels > 0 && entry.file_type()?.is_dir() => remove_in(&entry.path(), levels - 1),
+    for name in calls::names(directory)? {
+        let result = match name.to_str().filter(|name| is_temporary(name)) {
+            Some(name) => remove_if_abandoned(directory, name).map(u32::from),
+            None if levels > 0 => remove_below(directory, &name, levels - 1),
             None => Ok(0),
         };
         match result {
@@ -93,31 +99,50 @@ fn remove_in(directory: &Path, levels: u32) -> io::Result<u32> {
     failure.map_or(Ok(removed), Err)
 }
 
-fn remove_if_abandoned(path: &Path, name: &str) -> io::Result<bool> {
-    let removed = fs::symlink_metadata(path).and_then(|metadata| {
-        // A directory may be anything that another user has given such a name.
-        if metadata.is_dir() || !is_abandoned(name, &metadata) {
-            return Ok(false);
-        }
-        fs::remove_file(path).map(|()| true)
-    });
-    match removed {
-        // Its process, or another command, was faster.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        removed => removed,
+/// In what has this name, if it is a directory.
+fn remove_below(directory: impl AsFd + Copy, name: &OsStr, levels: u32) -> io::Result<u32> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    match calls::openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => Ok(0),
+        opened => remove_in(&opened?, levels),
     }
 }
 
+fn remove_if_abandoned(directory: impl AsFd + Copy, name: &str) -> io::Result<bool> {
+    match examine(directory, OsStr::new(name))? {
+        // A directory may be anything that another user has given such a name.
+        Some(found) if !is_directory(found) && is_abandoned(name, &found) => {}
+        _ => return Ok(false),
+    }
+    match calls::unlinkat(directory, name, AtFlags::empty()) {
+        // Its process, or another command, was faster.
+        Err(Errno::NOENT) => Ok(false),
+        removed => Ok(removed.map(|()| true)?),
+    }
+}
+
+fn examine(directory: impl AsFd + Copy, name: &OsStr) -> io::Result<Option<Stat>> {
+    match calls::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(None),
+        examined => Ok(Some(examined?)),
+    }
+}
+
+fn is_directory(found: Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::Directory
+}
+
 /// True if something with the name of a temporary file belongs to this user and is not used any more.
-pub(crate) fn is_abandoned(name: &str, metadata: &Metadata) -> bool {
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
+pub(crate) fn is_abandoned(name: &str, found: &Stat) -> bool {
+    if found.st_uid != rustix::process::geteuid().as_raw() {
         return false;
     }
     match Maker::of(name) {
         Some(maker) if maker.machine == this_process().machine => !maker.runs(),
         _ => {
-            let modified = metadata.modified().ok();
-            let age = modified.and_then(|modified| SystemTime::now().duration_since(modified).ok());
+            let age = u64::try_from(found.st_mtime).ok().and_then(|seconds| {
+                SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).ok()
+            });
             age.is_some_and(|age| age > ABANDONED_AFTER)
         }
     }
@@ -192,6 +217,10 @@ mod tests {
         path
     }
 
+    fn open(directory: &Path) -> File {
+        File::open(directory).unwrap()
+    }
+
     fn set_age(path: &Path, age: Duration) {
         File::options().write(true).open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
     }
@@ -220,14 +249,14 @@ mod tests {
         let own = make(directory.path(), this_process(), 2);
         let reused = make(directory.path(), Maker { start: maker.start + 1, ..maker }, 3);
         fs::write(directory.path().join("rank_0.ckpt"), "").unwrap();
-        assert_eq!(remove_abandoned(directory.path()).unwrap(), 1, "the process id was reused");
+        assert_eq!(remove_abandoned(&open(directory.path())).unwrap(), 1, "the process id was reused");
         assert!(of_child.exists() && own.exists() && !reused.exists());
         child.kill().unwrap();
         // Ended, and not yet waited for.
         while maker.runs() {
             std::thread::yield_now();
         }
-        assert_eq!(remove_abandoned(directory.path()).unwrap(), 1);
+        assert_eq!(remove_abandoned(&open(directory.path())).unwrap(), 1);
         child.wait().unwrap();
         assert!(!of_child.exists() && own.exists() && directory.path().join("rank_0.ckpt").exists());
     }
@@ -241,10 +270,10 @@ mod tests {
         let fresh = make(directory.path(), elsewhere, 1);
         let old = make(directory.path(), elsewhere, 2);
         set_age(&old, ABANDONED_AFTER + Duration::from_secs(60));
-        assert_eq!(remove_abandoned(directory.path()).unwrap(), 1);
+        assert_eq!(remove_abandoned(&open(directory.path())).unwrap(), 1);
         assert!(fresh.exists() && earlier_release.exists() && !old.exists());
         set_age(&earlier_release, 2 * ABANDONED_AFTER);
-        assert_eq!(remove_abandoned(directory.path()).unwrap(), 1);
+        assert_eq!(remove_abandoned(&open(directory.path())).unwrap(), 1);
         assert!(!earlier_release.exists());
     }
 
@@ -261,7 +290,7 @@ mod tests {
         let directory_of_user =
             directory.path().join(format!("{PREFIX}{:016x}-{}-{}-3{SUFFIX}", ended.machine, ended.pid, ended.start));
         fs::create_dir_all(directory_of_user.join("inside")).unwrap();
-        assert_eq!(remove_abandoned(&below.join("missing")).unwrap(), 0);
+        assert_eq!(remove_abandoned_below(&below.join("missing")).unwrap(), 0);
         assert_eq!(remove_abandoned_below(directory.path()).unwrap(), 1);
         assert!(!found.exists() && directory_of_user.join("inside").is_dir() && linked.exists());
     }

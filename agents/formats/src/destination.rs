@@ -9,7 +9,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use super::error::FormatsError;
-use holdfast_core::durable::{self, CreationMode};
+use holdfast_core::durable::{self, CreationMode, Filling};
 
 /// The longest file name that common file systems allow.
 const NAME_MAX: usize = 255;
@@ -40,8 +40,8 @@ impl<R> From<FormatsError> for FillError<R> {
 /// Has `write` write a file that `fill` fills: [`durable`] knows errors of the output only. The inner result is a
 /// refusal.
 fn filled<T, R>(
-    fill: impl FnOnce(&mut BufWriter<File>) -> Result<T, FillError<R>>,
-    write: impl FnOnce(Box<dyn FnOnce(&mut BufWriter<File>) -> io::Result<T> + '_>) -> Result<T, FormatsError>,
+    fill: impl FnOnce(&mut BufWriter<Filling>) -> Result<T, FillError<R>>,
+    write: impl FnOnce(Box<dyn FnOnce(&mut BufWriter<Filling>) -> io::Result<T> + '_>) -> Result<T, FormatsError>,
 ) -> Result<Result<T, R>, FormatsError> {
     let mut failed = None;
     let written = write(Box::new(|out| {
@@ -63,7 +63,7 @@ fn filled<T, R>(
 /// Replaces a file completely, or not at all: when `fill` fails, the previous file is unchanged.
 pub(crate) fn replace<T>(
     path: &Path,
-    fill: impl FnOnce(&mut BufWriter<File>) -> Result<T, FillError>,
+    fill: impl FnOnce(&mut BufWriter<Filling>) -> Result<T, FillError>,
 ) -> Result<T, FormatsError> {
     let Ok(result) = filled(fill, |fill| Ok(durable::replace_with(path, CreationMode::Umask, fill)?))?;
     Ok(result)
@@ -133,7 +133,7 @@ impl Destination {
     pub(crate) fn write_unless_refused<T, R>(
         &self,
         name: &str,
-        fill: impl FnOnce(&mut BufWriter<File>) -> Result<T, FillError<R>>,
+        fill: impl FnOnce(&mut BufWriter<Filling>) -> Result<T, FillError<R>>,
     ) -> Result<Result<T, R>, FormatsError> {
         filled(fill, |fill| self.write(name, fill))
     }
@@ -145,14 +145,14 @@ impl Destination {
     pub fn write<R>(
         &self,
         name: &str,
-        fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
+        fill: impl FnOnce(&mut BufWriter<Filling>) -> io::Result<R>,
     ) -> Result<R, FormatsError> {
         let path = self.path(name)?;
         if self.dry_run {
             self.check(&path)?;
             let nowhere = Path::new("/dev/null");
             let open = File::options().write(true).open(nowhere);
-            let mut out = BufWriter::new(open.map_err(FormatsError::reading("open", nowhere))?);
+            let mut out = BufWriter::new(Filling(open.map_err(FormatsError::reading("open", nowhere))?));
             // Only `fill` can fail here: /dev/null takes every byte.
             return fill(&mut out).map_err(FormatsError::reading("fill", &path));
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::limits::Limits;
 use super::tree::Tree;
-use crate::durable::{self, CreationMode, DurableError};
+use crate::durable::{self, CreationMode, DurableError, Target};
 use crate::regular_file;
 
 pub use super::packed::{HashFormatError, LeadingHashError, decode, decode_prefix, decode_within, encode};
@@ -103,8 +103,10 @@ pub fn read_if_there(path: &Path) -> Result<Option<Tree>, HashFileError> {
 ///
 /// # Errors
 /// When a key contains a NUL, or the file cannot be replaced; the old one is then untouched.
-pub fn write(path: &Path, tree: &Tree) -> Result<(), HashFileError> {
-    Ok(durable::replace(path, CreationMode::Umask, &packed(path, tree)?)?)
+pub fn write(target: impl Into<Target>, tree: &Tree) -> Result<(), HashFileError> {
+    let target = target.into();
+    let bytes = packed(&target.location(), tree)?;
+    Ok(durable::replace(target, CreationMode::Umask, &bytes)?)
 }
 
 /// As [`write()`], private and without a sync: for the files of control and cache directories (see [`durable`]).

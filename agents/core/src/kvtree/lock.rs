@@ -10,7 +10,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::file::{HashFileError, HashFormatError, packed, read_open};
 use super::packed::encode;
 use super::tree::Tree;
 use crate::durable::{self, DurableError};
-use crate::regular_file;
+use crate::{calls, regular_file};
 
 /// A lock is held for the time of one small write. A process that holds it for longer is stopped or hangs, and no other
 /// process should hang with it.
@@ -57,7 +57,8 @@ impl LockedFile {
     pub fn write(self, tree: &Tree) -> Result<(), HashFileError> {
         let bytes = packed(&self.path, tree)?;
         // Readers ignore what follows the hash, so that the old end does no harm until it is cut off.
-        let written = self.held.write_all_at(&bytes, 0).and_then(|()| self.held.set_len(bytes.len() as u64));
+        let written = calls::write_all_at(&self.held, &bytes, 0)
+            .and_then(|()| Ok(calls::ftruncate(&self.held, bytes.len() as u64)?));
         written.map_err(|source| {
             HashFileError::Write(DurableError::Io { action: "write", path: self.path.clone(), source })
         })

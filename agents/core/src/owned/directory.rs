@@ -3,16 +3,16 @@
 use std::ffi::{OsStr, OsString};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, renameat, statat, unlinkat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 
 use super::access::Access;
 use super::error::{Found, OwnedError};
 use super::walk::{self, DIRECTORY, Missing};
+use crate::calls::{self, fstat, mkdirat, openat, renameat, statat, unlinkat};
 
 /// An open directory in which ours are: see the rules of the module.
 #[derive(Debug)]
@@ -80,8 +80,7 @@ impl Base {
     /// # Errors
     /// [`OwnedError::Io`], see [`OwnedError::is_missing`].
     pub fn shared(path: &Path) -> Result<Self, OwnedError> {
-        let open =
-            |how: OFlags| retry_on_intr(|| openat(CWD, path, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()));
+        let open = |how: OFlags| openat(CWD, path, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let at = match open(OFlags::RDONLY) {
             // It may be entered and not listed, which is enough for what is in it.
             Err(Errno::ACCESS) => open(OFlags::PATH),
@@ -129,7 +128,7 @@ impl Base {
     }
 
     fn open_any(&self, name: &OsStr, path: &Path) -> Result<Option<(OwnedFd, Stat)>, OwnedError> {
-        let at = match retry_on_intr(|| openat(&self.at, name, DIRECTORY, Mode::empty())) {
+        let at = match openat(&self.at, name, DIRECTORY, Mode::empty()) {
             Ok(at) => at,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(self.explained(name, path, "open the directory", errno)),
@@ -219,15 +218,7 @@ impl Base {
     /// # Errors
     /// [`OwnedError::Io`].
     pub fn names(&self) -> Result<Vec<OsString>, OwnedError> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&self.at).map_err(OwnedError::io("list", &self.path))? {
-            let entry = entry.map_err(OwnedError::io("list", &self.path))?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.push(OsString::from_vec(name.to_vec()));
-            }
-        }
-        Ok(names)
+        calls::names(&self.at).map_err(OwnedError::io("list", &self.path))
     }
 
     /// Makes a directory; returns whether it did not exist.

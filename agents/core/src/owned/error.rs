@@ -164,6 +164,14 @@ impl OwnedError {
         move |source| OwnedError::Io { action, path: path.to_owned(), source: source.into() }
     }
 
+    /// The system's own error, if there is one: for callers that name the file.
+    pub(crate) fn plain(self) -> io::Error {
+        match self {
+            OwnedError::Io { source, .. } => source,
+            refused => refused.into(),
+        }
+    }
+
     /// What was found, if it was refused because of that.
     pub fn found(&self) -> Option<&Found> {
         match self {

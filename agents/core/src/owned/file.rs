@@ -2,18 +2,19 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, fchown, fstat, fsync, openat, renameat, unlinkat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::access::Access;
 use super::directory::{OwnedDirectory, component};
 use super::error::{Found, OwnedError};
 use super::walk;
+use crate::calls::{self, fchown, fstat, openat, renameat, unlinkat};
 use crate::durable::Durability;
-use crate::{io_count, kill_point, temporary};
+use crate::{io_count, temporary};
 
 /// `O_NONBLOCK` so that opening a pipe does not wait; it has no effect on regular files.
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
@@ -55,7 +56,7 @@ impl OwnedDirectory {
         let name = component(self.path(), &name)?;
         // Truncated only after the check: O_TRUNC would empty a file before it.
         let file = self.created(name, OFlags::RDWR | OFlags::CREATE, access)?;
-        file.set_len(0).map_err(OwnedError::io("empty", &self.path().join(name)))?;
+        calls::ftruncate(&file, 0).map_err(OwnedError::io("empty", &self.path().join(name)))?;
         Ok(file)
     }
 
@@ -65,7 +66,7 @@ impl OwnedDirectory {
         let flags = FILE | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::from_raw_mode(access.file_mode());
         let path = self.path().join(name);
-        match retry_on_intr(|| openat(self, name, flags, mode)) {
+        match openat(self, name, flags, mode) {
             Ok(file) => {
                 let file = File::from(file);
                 self.share_group(&file, access).map_err(OwnedError::io("change the group of", &path))?;
@@ -106,16 +107,12 @@ impl OwnedDirectory {
     ) -> Result<(), OwnedError> {
         let name = component(self.path(), &name)?;
         let path = self.path().join(name);
-        kill_point::reach();
-        let (temporary, mut file) = self.temporary_file(access, &path)?;
-        let written = file.write_all(bytes).and_then(|()| {
+        let (temporary, file) = self.temporary_file(access, &path)?;
+        let written = calls::write_all(&file, bytes).and_then(|()| {
             io_count::written(bytes.len());
-            kill_point::reach();
             if durability == Durability::Machine {
-                io_count::synced();
-                file.sync_all()?;
+                calls::fsync(&file)?;
             }
-            kill_point::reach();
             Ok(renameat(self, &temporary, self, name)?)
         });
         if let Err(error) = written {
@@ -123,7 +120,6 @@ impl OwnedDirectory {
             let _ = unlinkat(self, &temporary, AtFlags::empty());
             return Err(OwnedError::io("replace", &path)(error));
         }
-        kill_point::reach();
         self.settle(durability)
     }
 
@@ -145,12 +141,7 @@ impl OwnedDirectory {
     /// # Errors
     /// [`OwnedError::Io`].
     pub fn sync(&self) -> Result<(), OwnedError> {
-        io_count::synced();
-        match fsync(self) {
-            // Some network file systems have no fsync of directories.
-            Ok(()) | Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
-            Err(errno) => Err(OwnedError::io("synchronise the directory", self.path())(errno)),
-        }
+        calls::sync_directory(self).map_err(OwnedError::io("synchronise the directory", self.path()))
     }
 
     fn settle(&self, durability: Durability) -> Result<(), OwnedError> {
@@ -168,7 +159,7 @@ impl OwnedDirectory {
     fn open_checked(&self, name: &OsStr, flags: OFlags, access: Access) -> Result<Option<File>, OwnedError> {
         let path = self.path().join(name);
         let mode = Mode::from_raw_mode(access.file_mode());
-        let file = match retry_on_intr(|| openat(self, name, flags | FILE, mode)) {
+        let file = match openat(self, name, flags | FILE, mode) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(self.explained(name, &path, "open", errno)),

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use std::os::fd::AsFd as _;
 
-use rustix::fs::{AtFlags, Mode, openat, unlinkat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{AtFlags, Mode};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::access::Access;
@@ -14,6 +14,7 @@ use super::directory::{Base, OwnedDirectory, component};
 use super::error::{Found, OwnedError};
 use super::remove;
 use super::walk::DIRECTORY;
+use crate::calls::{openat, unlinkat};
 use crate::durable::Durability;
 
 /// The name of the marker file.
@@ -133,7 +134,7 @@ impl OwnedDirectory {
     pub fn remove_directory(&self, name: impl AsRef<OsStr>) -> Result<(), OwnedError> {
         let name = component(self.path(), &name)?;
         let path = self.path().join(name);
-        let opened = match retry_on_intr(|| openat(self.as_fd(), name, DIRECTORY, Mode::empty())) {
+        let opened = match openat(self.as_fd(), name, DIRECTORY, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(()),
             opened => opened.map_err(OwnedError::io("remove", &path))?,
         };

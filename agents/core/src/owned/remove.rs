@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, Mode, fstat, openat, unlinkat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{AtFlags, Mode};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::error::{Found, OwnedError};
 use super::walk::DIRECTORY;
+use crate::calls::{self, fstat, openat, unlinkat};
 
 /// Each level holds a descriptor.
 const LEVELS: usize = 128;
@@ -24,15 +25,7 @@ struct Level {
 
 impl Level {
     fn new(at: OwnedFd, path: PathBuf) -> Result<Self, OwnedError> {
-        use std::os::unix::ffi::OsStringExt as _;
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&at).map_err(OwnedError::io("list", &path))? {
-            let entry = entry.map_err(OwnedError::io("list", &path))?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.push(OsString::from_vec(name.to_vec()));
-            }
-        }
+        let names = calls::names(&at).map_err(OwnedError::io("list", &path))?;
         Ok(Level { at, path, names })
     }
 }
@@ -42,7 +35,7 @@ impl Level {
 pub(super) fn contents(directory: impl AsFd, location: &Path, last: &str) -> Result<(), OwnedError> {
     let (directory, path) = (directory.as_fd(), location.to_owned());
     let device = fstat(directory).map_err(OwnedError::io("examine", &path))?.st_dev;
-    let at = retry_on_intr(|| openat(directory, ".", DIRECTORY, Mode::empty()));
+    let at = openat(directory, ".", DIRECTORY, Mode::empty());
     let mut top = Level::new(at.map_err(OwnedError::io("open the directory", &path))?, path)?;
     top.names.retain(|name| name != last);
     let mut levels = vec![top];
@@ -66,7 +59,7 @@ pub(super) fn contents(directory: impl AsFd, location: &Path, last: &str) -> Res
             Err(Errno::ISDIR | Errno::PERM) => {}
             Err(errno) => return Err(OwnedError::io("remove", &path)(errno)),
         }
-        let at = match retry_on_intr(|| openat(&level.at, &name, DIRECTORY, Mode::empty())) {
+        let at = match openat(&level.at, &name, DIRECTORY, Mode::empty()) {
             Ok(at) => at,
             Err(Errno::NOENT) => continue,
             Err(errno) => return Err(OwnedError::io("remove", &path)(errno)),

@@ -2,25 +2,36 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, fsync, mkdirat, openat, statat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::directory::Base;
 use super::error::{Found, OwnedError};
 use super::walk::DIRECTORY;
+use crate::calls::{self, fstat, mkdirat, openat, statat};
 use crate::durable::CreationMode;
 use crate::regular_file;
 
-/// An open directory below a [shared base](Base::shared), reached without a symbolic link: where others may write, they
-/// can rename a link of this user, and exchange what it leads to. A directory that is exchanged later has no effect.
+/// An open directory, a [shared base](Base::shared) or one below it, reached from there without a symbolic link: where
+/// others may write, they can rename a link of this user, and exchange what it leads to. A directory that is exchanged
+/// later has no effect.
 #[derive(Debug)]
 pub struct SharedDirectory {
-    at: OwnedFd,
-    path: PathBuf,
+    base: Base,
+}
+
+impl Deref for SharedDirectory {
+    type Target = Base;
+
+    fn deref(&self) -> &Base {
+        &self.base
+    }
 }
 
 /// What is done with directories that do not exist.
@@ -33,7 +44,7 @@ pub enum MissingDirectories {
 
 impl AsFd for SharedDirectory {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.at.as_fd()
+        self.base.as_fd()
     }
 }
 
@@ -48,19 +59,55 @@ impl SharedDirectory {
         components: impl IntoIterator<Item = &'a OsStr>,
         missing: MissingDirectories,
     ) -> Result<Self, OwnedError> {
-        let base = Base::shared(base)?;
-        let opened = retry_on_intr(|| openat(base.as_fd(), ".", DIRECTORY, Mode::empty()));
-        let at = opened.map_err(OwnedError::io("open the directory", base.path()))?;
-        let mut directory = SharedDirectory { at, path: base.path().to_owned() };
+        SharedDirectory { base: Base::shared(base)? }.below(components, missing)
+    }
+
+    /// Opens the directory that these components lead to from this one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn below<'a>(
+        &self,
+        components: impl IntoIterator<Item = &'a OsStr>,
+        missing: MissingDirectories,
+    ) -> Result<Self, OwnedError> {
+        let opened = openat(self, ".", DIRECTORY, Mode::empty());
+        let at = opened.map_err(OwnedError::io("open the directory", self.path()))?;
+        let mut directory = SharedDirectory { base: Base { at, path: self.path().to_owned() } };
         for name in components {
             directory = directory.enter(name, missing)?;
         }
         Ok(directory)
     }
 
-    /// The path by which it was opened, for messages.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// What has a name in it, not what a link leads to; `None` if nothing has it.
+    pub fn examine(&self, name: &str) -> io::Result<Option<Stat>> {
+        match statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            examined => Ok(Some(examined?)),
+        }
+    }
+
+    /// Opens a regular file in it with the content that it has. No link is followed.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is not a regular file.
+    pub fn open_file(&self, name: &str, access: OFlags) -> io::Result<File> {
+        let flags = access | OFlags::NOFOLLOW;
+        let opened = openat(self, name, flags | OFlags::NONBLOCK, Mode::empty());
+        regular_file::regular(File::from(opened.map_err(|errno| regular_file::refusal(errno, flags))?))
+    }
+
+    /// Makes a directory in it, by the umask; returns whether it did not exist.
+    ///
+    /// # Errors
+    /// [`OwnedError::Io`].
+    pub fn make_directory(&self, name: &OsStr) -> Result<bool, OwnedError> {
+        match mkdirat(self, name, CreationMode::Umask.of_directory()) {
+            Ok(()) => self.sync().map(|()| true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(errno) => Err(OwnedError::io("make the directory", &self.path().join(name))(errno)),
+        }
     }
 
     /// Checks that it belongs to this user.
@@ -68,11 +115,11 @@ impl SharedDirectory {
     /// # Errors
     /// [`Found::OtherOwner`].
     pub fn check_owner(&self) -> Result<(), OwnedError> {
-        let examined = fstat(&self.at).map_err(OwnedError::io("examine", &self.path))?;
+        let examined = fstat(self).map_err(OwnedError::io("examine", self.path()))?;
         let (owner, ours) = (examined.st_uid, geteuid().as_raw());
         match owner == ours {
             true => Ok(()),
-            false => Err(OwnedError::refused(&self.path, Found::OtherOwner { owner, ours })),
+            false => Err(OwnedError::refused(self.path(), Found::OtherOwner { owner, ours })),
         }
     }
 
@@ -81,7 +128,7 @@ impl SharedDirectory {
     /// # Errors
     /// [`OwnedError::Io`].
     pub fn others_may_write(&self) -> Result<bool, OwnedError> {
-        let examined = fstat(&self.at).map_err(OwnedError::io("examine", &self.path))?;
+        let examined = fstat(self).map_err(OwnedError::io("examine", self.path()))?;
         Ok(examined.st_mode & 0o022 != 0)
     }
 
@@ -90,12 +137,7 @@ impl SharedDirectory {
     /// # Errors
     /// [`OwnedError::Io`].
     pub fn sync(&self) -> Result<(), OwnedError> {
-        crate::io_count::synced();
-        match fsync(&self.at) {
-            // Some network file systems have no fsync of directories.
-            Ok(()) | Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
-            Err(errno) => Err(OwnedError::io("synchronise the directory", &self.path)(errno)),
-        }
+        calls::sync_directory(self).map_err(OwnedError::io("synchronise the directory", self.path()))
     }
 
     /// Opens a regular file for writing with the content that it has, made with mode 0600 if it is missing. No link is
@@ -104,32 +146,28 @@ impl SharedDirectory {
     /// # Errors
     /// [`OwnedError::Io`].
     pub fn open_or_create_file(&self, name: &OsStr) -> Result<File, OwnedError> {
-        let path = self.path.join(name);
+        let path = self.path().join(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = retry_on_intr(|| openat(&self.at, name, flags, Mode::from_raw_mode(0o600)));
+        let opened = openat(self, name, flags, Mode::from_raw_mode(0o600));
         let opened = opened.map_err(OwnedError::io("open", &path))?;
         regular_file::regular(File::from(opened)).map_err(OwnedError::io("open", &path))
     }
 
     fn enter(&self, name: &OsStr, missing: MissingDirectories) -> Result<Self, OwnedError> {
-        let path = self.path.join(name);
+        let path = self.path().join(name);
         if missing == MissingDirectories::Create {
-            match mkdirat(&self.at, name, Mode::from_raw_mode(CreationMode::Umask.of_directory())) {
-                Ok(()) => self.sync()?,
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(OwnedError::io("make the directory", &path)(errno)),
-            }
+            self.make_directory(name)?;
         }
-        let at = match retry_on_intr(|| openat(&self.at, name, DIRECTORY, Mode::empty())) {
+        let at = match openat(self, name, DIRECTORY, Mode::empty()) {
             Err(Errno::LOOP | Errno::NOTDIR | Errno::MLINK) => return Err(self.refusal(name, &path)),
             opened => opened.map_err(OwnedError::io("open the directory", &path))?,
         };
-        Ok(SharedDirectory { at, path })
+        Ok(SharedDirectory { base: Base { at, path } })
     }
 
     /// Why something that is no directory is not entered.
     fn refusal(&self, name: &OsStr, path: &Path) -> OwnedError {
-        match statat(&self.at, name, AtFlags::SYMLINK_NOFOLLOW) {
+        match statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Symlink => {
                 OwnedError::refused(path, Found::Link { owner: found.st_uid })
             }

@@ -2,14 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::error::{Found, OwnedError};
+use crate::calls::{fstat, mkdirat, openat, readlinkat};
 
 /// As the kernel's own limit.
 const LINKS: usize = 40;
@@ -51,7 +51,7 @@ pub(super) fn open_trusted(path: &Path, missing: Missing) -> Result<OwnedFd, Own
         }
         push_components(&mut pending, &target);
     }
-    match retry_on_intr(|| openat(&walk.at, ".", DIRECTORY, Mode::empty())) {
+    match openat(&walk.at, ".", DIRECTORY, Mode::empty()) {
         // It may be entered and not listed, which is enough for what is in it.
         Err(Errno::ACCESS) => Ok(walk.at),
         opened => opened.map_err(OwnedError::io("open the directory", path)),
@@ -61,8 +61,8 @@ pub(super) fn open_trusted(path: &Path, missing: Missing) -> Result<OwnedFd, Own
 /// Opens a component without following a link.
 fn look(at: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     // As a directory first: otherwise an automounter would not mount it.
-    match retry_on_intr(|| openat(at, name, LOOK | OFlags::DIRECTORY, Mode::empty())) {
-        Err(Errno::NOTDIR | Errno::LOOP) => retry_on_intr(|| openat(at, name, LOOK, Mode::empty())),
+    match openat(at, name, LOOK | OFlags::DIRECTORY, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) => openat(at, name, LOOK, Mode::empty()),
         opened => opened,
     }
 }
@@ -91,7 +91,7 @@ struct Walk {
 impl Walk {
     fn from_root() -> Result<Self, OwnedError> {
         let path = PathBuf::from("/");
-        let at = retry_on_intr(|| openat(CWD, "/", LOOK | OFlags::DIRECTORY, Mode::empty()));
+        let at = openat(CWD, "/", LOOK | OFlags::DIRECTORY, Mode::empty());
         let at = at.map_err(OwnedError::io("open the directory", &path))?;
         Ok(Walk { at, path, above: Vec::new(), closed: false })
     }
@@ -121,8 +121,8 @@ impl Walk {
         }
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => {
-                let target = readlinkat(&opened, "", Vec::new()).map_err(OwnedError::io("read the link", &path))?;
-                return Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes()))));
+                let target = readlinkat(&opened, "").map_err(OwnedError::io("read the link", &path))?;
+                return Ok(Some(PathBuf::from(target)));
             }
             FileType::Directory => {}
             _ => return Err(OwnedError::refused(&path, Found::NotADirectory)),

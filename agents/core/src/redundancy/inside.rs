@@ -1,11 +1,12 @@
 //! Opening files by base name, strictly inside a directory: names come from headers that may be damaged or forged.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use holdfast_model::OutputPath;
 
 use super::error::RedundancyError;
-use crate::store::{DatasetFiles, StoredFile};
+use crate::store::{DatasetFiles, PosixDataset, StoredFile};
 
 /// Refuses everything that is not the plain name of a file in `directory`.
 pub(crate) fn check_name(directory: &Path, name: &str) -> Result<(), RedundancyError> {
@@ -18,6 +19,11 @@ pub(crate) fn check_name(directory: &Path, name: &str) -> Result<(), RedundancyE
         _ => return Ok(()),
     };
     Err(RedundancyError::UnsafeName { directory: directory.to_owned(), name: name.to_owned(), why })
+}
+
+/// Opens the dataset in a directory in cache.
+pub(crate) fn open_directory(directory: &Path) -> Result<Arc<PosixDataset>, RedundancyError> {
+    Ok(Arc::new(PosixDataset::in_cache(directory).map_err(RedundancyError::io("open", directory))?))
 }
 
 /// Opens a regular file of a dataset for reading, at its output path if it is not in the directory; never follows a

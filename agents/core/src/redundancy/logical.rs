@@ -9,7 +9,7 @@ use holdfast_model::{OutputPath, Rank};
 use super::RedundancyError;
 use super::files::MemberFiles;
 use super::inside;
-use crate::store::{DatasetFiles, PosixDataset, StoredFile};
+use crate::store::{DatasetFiles, StoredFile};
 
 /// Files that stay open at a time: a rank may have written thousands.
 const OPEN_FILES: usize = 64;
@@ -39,7 +39,7 @@ impl LogicalFile {
     /// Opens the files of `files` in a directory in cache; each must be a regular file of exactly the size that its
     /// meta data records. `member` is the index in the set, for messages.
     pub fn open(directory: &Path, member: u32, files: &MemberFiles) -> Result<LogicalFile, RedundancyError> {
-        let dataset: Arc<dyn DatasetFiles> = Arc::new(PosixDataset::in_cache(directory));
+        let dataset: Arc<dyn DatasetFiles> = inside::open_directory(directory)?;
         LogicalFile::open_in(&dataset, member, files)
     }
 

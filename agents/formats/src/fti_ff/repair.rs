@@ -12,6 +12,7 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::durable::Filling;
 use md5::{Digest, Md5};
 
 use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
@@ -178,10 +179,10 @@ pub fn parity(
 /// Writes a new version of a file, verifies it, and renames it.
 fn rewrite(
     path: &Path,
-    fill: impl FnOnce(&mut BufWriter<File>, &File) -> Result<(), FillError>,
+    fill: impl FnOnce(&mut BufWriter<Filling>, &File) -> Result<(), FillError>,
 ) -> Result<(), FormatsError> {
     destination::replace(path, |out| {
-        let file = out.get_ref().try_clone()?;
+        let file = out.get_ref().0.try_clone()?;
         fill(out, &file)?;
         let size = file.metadata()?.len();
         let check = verify::verify_input(Input::over(path, file, size), path, &mut |_, _| {})?;

@@ -13,6 +13,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use holdfast_core::durable::Filling;
 use holdfast_core::galois::rows::{self, Row};
 use md5::{Digest, Md5};
 
@@ -89,15 +90,15 @@ impl LostFile<'_> {
     /// Writes the file with `fill`, verifies it under its temporary name, then renames it. Returns true on success.
     fn write(
         &mut self,
-        fill: impl FnOnce(&mut BufWriter<File>, Progress<'_>) -> Result<(), FillError<Refusal>>,
+        fill: impl FnOnce(&mut BufWriter<Filling>, Progress<'_>) -> Result<(), FillError<Refusal>>,
     ) -> Result<bool, FormatsError> {
         let (name, progress) = (self.name.to_string(), &mut *self.progress);
         let path = self.to.path(&name)?;
         let written = self.to.write_unless_refused(&name, |out| {
             fill(out, progress)?;
             out.flush()?;
-            let size = out.get_ref().metadata().map_err(FormatsError::reading("read back", &path))?.len();
-            let file = out.get_ref().try_clone().map_err(FormatsError::reading("read back", &path))?;
+            let size = out.get_ref().0.metadata().map_err(FormatsError::reading("read back", &path))?.len();
+            let file = out.get_ref().0.try_clone().map_err(FormatsError::reading("read back", &path))?;
             let check = verify::verify_input(Input::over(&path, file, size), &path, &mut |_, _| {})?;
             match check.damages.first() {
                 None => Ok(()),
@@ -195,7 +196,7 @@ impl LostFile<'_> {
                 Ok::<_, FillError<Refusal>>(())
             })?;
             out.flush()?;
-            if odd { last_byte(out.get_ref(), size) } else { Ok(()) }
+            if odd { last_byte(&out.get_ref().0, size) } else { Ok(()) }
         })?;
         if !written {
             self.refused.splice(0..0, before);

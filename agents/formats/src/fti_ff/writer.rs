@@ -122,7 +122,7 @@ pub fn write(
     })?;
     destination::replace(path, |out| {
         out.flush()?;
-        let file = out.get_ref();
+        let file = &out.get_ref().0;
         file.set_len(size)?;
         fill(&Writer { file, blocks: &blocks })?;
         finish(path, file, size, blocks, stamp)

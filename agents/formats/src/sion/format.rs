@@ -7,7 +7,7 @@ use super::dataset::is_rank_file;
 use super::description::ContainerDescription;
 use super::error::SionError;
 use super::header::MAGIC;
-use super::slot::{directory_and_name, place};
+use super::slot::{dataset_of, place};
 use super::split::{SplitOptions, split};
 use super::verify::{VerifyOptions, verify};
 use crate::destination::Destination;
@@ -62,7 +62,7 @@ impl Format for Sion {
             .filter(|(_, end)| end.len() == 6 && end.bytes().all(|byte| byte.is_ascii_digit()));
         let name = name.map_or(probe.name, |(name, _)| name);
         let named = name.ends_with(".sion");
-        let is_file_of_rank = || is_rank_file(&*directory_and_name(&probe.input.path).0, probe.name);
+        let is_file_of_rank = || dataset_of(&probe.input.path).is_ok_and(|dataset| is_rank_file(&*dataset, probe.name));
         match probe.head.strip_prefix(&MAGIC) {
             Some(rest) if named || is_head(rest) => Confidence::Certain,
             None if named && !is_file_of_rank() => Confidence::ByName,

@@ -40,9 +40,10 @@ pub(super) fn place(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The directory of a file that the user named, which may be a dataset, and the file's name.
-pub(super) fn directory_and_name(path: &Path) -> (Arc<dyn OpenDataset>, String) {
-    (Arc::new(PosixDataset::at(directory_of(path))), place(path))
+/// The directory of a file that the user named, which may be a dataset.
+pub(super) fn dataset_of(path: &Path) -> Result<Arc<dyn OpenDataset>, SionError> {
+    let directory = directory_of(path);
+    Ok(Arc::new(PosixDataset::at(directory).map_err(SionError::io("open the directory", directory))?))
 }
 
 /// The directory that contains a file.

@@ -16,7 +16,7 @@ use super::error::SionError;
 use super::input_mismatch::InputMismatch;
 use super::layout::head_end;
 use super::plan::{Plan, PlannedFile};
-use super::slot::{directory_and_name, part_name};
+use super::slot::{dataset_of, part_name, place};
 use super::tables::table_bytes;
 use super::task_writer::TaskWriter;
 use super::usage::Usage;
@@ -39,8 +39,7 @@ impl Creation {
     /// # Errors
     /// When a file cannot be created, or a file of a set of several files exists.
     pub fn new(path: &Path, plan: Plan) -> Result<Creation, SionError> {
-        let (directory, name) = directory_and_name(path);
-        Creation::new_in(directory, &name, plan)
+        Creation::new_in(dataset_of(path)?, &place(path), plan)
     }
 
     /// As [`Creation::new`], in a dataset.

@@ -500,7 +500,7 @@ mod tests {
     fn a_copy_has_the_same_bytes_and_its_progress_is_shown() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let dataset = PosixDataset::at(directory.path());
+        let dataset = PosixDataset::at(directory.path()).unwrap();
         let target = CopyTarget { dataset: &dataset, name: "b" };
         let content = bytes(1);
         fs::write(&from, &content).unwrap();
@@ -516,7 +516,7 @@ mod tests {
     fn a_source_that_does_not_agree_with_its_record_replaces_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let dataset = PosixDataset::at(directory.path());
+        let dataset = PosixDataset::at(directory.path()).unwrap();
         let target = CopyTarget { dataset: &dataset, name: "b" };
         let (pipeline, (_board, working)) = (pipeline(), working());
         fs::write(&from, bytes(1)).unwrap();
@@ -538,7 +538,7 @@ mod tests {
     fn a_copy_that_is_cancelled_stops_in_the_middle_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let from = directory.path().join("a");
-        let dataset = PosixDataset::at(directory.path());
+        let dataset = PosixDataset::at(directory.path()).unwrap();
         let target = CopyTarget { dataset: &dataset, name: "b" };
         fs::write(&from, bytes(1)).unwrap();
         let (board, working) = working();
@@ -564,7 +564,7 @@ mod tests {
     fn an_existing_copy_is_recognised_by_its_content_not_by_its_size() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let dataset = PosixDataset::at(directory.path());
+        let dataset = PosixDataset::at(directory.path()).unwrap();
         let target = CopyTarget { dataset: &dataset, name: "b" };
         fs::write(&from, bytes(1)).unwrap();
         let without_crc = RecordedContent { bytes: 100_000, crc: None };
@@ -583,7 +583,7 @@ mod tests {
     fn a_file_is_received_as_it_was_sent() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let dataset = PosixDataset::at(directory.path());
+        let dataset = PosixDataset::at(directory.path()).unwrap();
         let target = CopyTarget { dataset: &dataset, name: "b" };
         let content = bytes(3);
         fs::write(&from, &content).unwrap();
@@ -612,7 +612,7 @@ mod tests {
     fn a_file_that_differs_from_its_record_is_not_completed_by_the_sender_and_not_kept_by_the_receiver() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let dataset = PosixDataset::at(directory.path());
+        let dataset = PosixDataset::at(directory.path()).unwrap();
         let target = CopyTarget { dataset: &dataset, name: "b" };
         fs::write(&from, bytes(3)).unwrap();
         let (pipeline, (_board, working)) = (pipeline(), working());
@@ -635,7 +635,7 @@ mod tests {
     #[test]
     fn a_copy_that_differs_from_what_was_sent_is_not_kept() {
         let directory = tempfile::tempdir().unwrap();
-        let dataset = PosixDataset::at(directory.path());
+        let dataset = PosixDataset::at(directory.path()).unwrap();
         let target = CopyTarget { dataset: &dataset, name: "b" };
         let (_board, working) = working();
         let mut changed = bytes(3);
@@ -651,7 +651,7 @@ mod tests {
     #[test]
     fn a_connection_that_breaks_leaves_no_file_and_is_reported_as_a_lost_peer() {
         let directory = tempfile::tempdir().unwrap();
-        let dataset = PosixDataset::at(directory.path());
+        let dataset = PosixDataset::at(directory.path()).unwrap();
         let target = CopyTarget { dataset: &dataset, name: "b" };
         let (near, mut far) = UnixStream::pair().unwrap();
         (&near).write_all(&bytes(3)[..5000]).unwrap();

@@ -111,7 +111,7 @@ fn a_lost_file_does_not_stop_the_others() {
     assert_eq!(reply.failed.keys().collect::<Vec<_>>(), [&Rank(0)]);
     assert!(reply.failed[&Rank(0)].contains("rank_0.1.ckpt"));
     assert!(!reply.copied.is_empty(), "the node's other rank");
-    let filemap = RankFilemap::read(&PosixDataset::at(&request.directory), "0.scrfilemap").unwrap();
+    let filemap = RankFilemap::read(&PosixDataset::at(&request.directory).unwrap(), "0.scrfilemap").unwrap();
     assert_eq!(filemap.expected, 3);
     assert_eq!(filemap.files, ["1_of_4_in_0.xor", "rank_0.0.ckpt"]);
 }

@@ -40,7 +40,8 @@ impl OrderContext<'_> {
         let pipeline = self.pipeline().limited(CopyLimits { width, ..CopyLimits::NONE });
         let copied = pipeline.each(&files, |lane, (to, meta)| -> Result<()> {
             let from = stored.path_of(&meta.file);
-            let cache = PosixDataset::in_cache(to.parent().unwrap_or(to));
+            let directory = to.parent().unwrap_or(to);
+            let cache = PosixDataset::in_cache(directory).map_err(OrderError::file("open", directory))?;
             let target = CopyTarget { dataset: &cache, name: &meta.file };
             let stored = stored.open(&meta.file, meta.output_path.as_ref());
             let stored = stored.map_err(OrderError::file("read", &from))?;

@@ -117,7 +117,8 @@ impl OrderContext<'_> {
         let checksum = Checksum::of(header.checksums);
         for meta in metas {
             let path = store.add_file(checkpoint, slot, rank, &meta.file)?;
-            let cache = PosixDataset::in_cache(path.parent().unwrap_or(&path));
+            let directory = path.parent().unwrap_or(&path);
+            let cache = PosixDataset::in_cache(directory).map_err(OrderError::file("open", directory))?;
             let target = CopyTarget { dataset: &cache, name: &meta.file };
             let crc = lane.receive(stream, target, RecordedContent::from(&meta), checksum, &working)?;
             Meta { crc, ..meta }.write_unsynced(&path)?;

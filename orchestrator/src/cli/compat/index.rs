@@ -108,7 +108,7 @@ pub(super) fn rebuild_xor(words: &[String]) -> ExitResult {
         return Err(usage::<RebuildArgs>("the names are not those of the members of one set").into());
     }
     let progress = &mut |_, _| ControlFlow::Continue(());
-    let files: Arc<dyn DatasetFiles> = Arc::new(PosixDataset::at(Path::new(".")));
+    let files: Arc<dyn DatasetFiles> = Arc::new(PosixDataset::at(Path::new(".")).map_err(|error| failed(&error))?);
     let set = SetId { scheme: xor::NAME, group_id: lost.group_id, members: args.members };
     match directory::rebuild(&files, set, &[args.missing], progress) {
         Ok(_) => Ok(YES),

@@ -76,7 +76,7 @@ impl DatasetFiles for PackedNames {
     }
 
     fn stored(&self) -> Arc<dyn OpenDataset> {
-        Arc::new(PosixDataset::at(self.location()))
+        Arc::new(PosixDataset::at(self.location()).unwrap())
     }
 
     fn list(&self) -> io::Result<Vec<ListedFile>> {

@@ -11,7 +11,7 @@
 //! has truncated was not acknowledged and is ignored, too.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::change::FilemapChange;
@@ -21,7 +21,7 @@ use crate::durable::{self, DurableError};
 use crate::kvtree::Tree;
 use crate::kvtree::file::{self, HashFileError};
 use crate::kvtree::limits::Limits;
-use crate::{io_count, kill_point, regular_file};
+use crate::{calls, io_count, regular_file};
 
 const VERSION: &str = "FILEMAP_LOG";
 const THIS_VERSION: u32 = 1;
@@ -193,20 +193,18 @@ impl FilemapLog {
         };
         bytes.extend(file::packed(&self.path, &change.to_tree())?);
         let writing = |source| failed("write", &self.path, source);
-        let mut file = match self.file.take() {
+        let file = match self.file.take() {
             Some(file) => file,
             None => regular_file::append(&self.path).map_err(writing)?,
         };
         if self.has_rest {
-            file.set_len(self.position.length).map_err(writing)?;
+            calls::ftruncate(&file, self.position.length).map_err(io::Error::from).map_err(writing)?;
             self.position.ignored = 0;
         }
-        kill_point::reach();
         io_count::written(bytes.len());
-        let written = file.write_all(&bytes);
-        kill_point::reach();
+        let written = calls::write_all(&file, &bytes);
         // An incomplete record would hide the records after it.
-        self.has_rest = written.is_err() && file.set_len(self.position.length).is_err();
+        self.has_rest = written.is_err() && calls::ftruncate(&file, self.position.length).is_err();
         self.file = Some(file);
         written.map_err(|source| failed("write", &self.path, source))?;
         self.position.length += bytes.len() as u64;
@@ -223,8 +221,7 @@ impl FilemapLog {
         self.position = LogPosition { base: Base::of(&bytes), ..LogPosition::default() };
         // The log's records belong to the old file. If they cannot be removed now, they are removed before the next
         // change.
-        self.has_rest = self.file.as_ref().is_none_or(|file| file.set_len(0).is_err());
-        kill_point::reach();
+        self.has_rest = self.file.as_ref().is_none_or(|file| calls::ftruncate(file, 0).is_err());
         Ok(())
     }
 }

@@ -9,7 +9,6 @@ use super::{
     PLACE_REMEDY, add_unplaced, by_directory, check_directory, examine, failed, is_inside, is_of_a_dataset, owners,
     remove, unplaced,
 };
-use crate::kill_point;
 use crate::prefix::index::{self, Index, IndexChange};
 use crate::prefix::summary::{self, Summary, SummaryFile, exists};
 use crate::prefix::{dataset, ownership};
@@ -78,7 +77,6 @@ pub(in crate::prefix) fn move_files(
         let Some(first) = paths.first() else { continue };
         let target = store.create_output_directory(first).map_err(failed(store, ACTION, first, PLACE_REMEDY))?;
         for path in &paths {
-            kill_point::reach();
             let taken = target.take(directory, path.base_name(), occupied);
             if taken.map_err(failed(store, ACTION, path, PLACE_REMEDY))? == Taken::Kept {
                 unplaced = add_unplaced(unplaced, directory, path);

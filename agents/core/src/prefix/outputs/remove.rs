@@ -7,7 +7,6 @@ use holdfast_model::OutputPath;
 
 use super::{by_directory, examine, failed, has_file, is_inside, is_of_a_dataset, is_output};
 use crate::control::meta::{self, Meta};
-use crate::kill_point;
 use crate::prefix::summary::{self, SUMMARY_FILE, Summary, SummaryFile, exists};
 use crate::prefix::{dataset, index, ownership};
 use crate::store::dataset_files::read_meta;
@@ -30,7 +29,6 @@ pub(in crate::prefix) fn remove(store: &dyn DatasetStore, directory: &DirectoryN
             continue;
         };
         for path in &paths {
-            kill_point::reach();
             parent.remove(path.base_name()).map_err(failed(store, REMOVE, path, REMOVE_REMEDY))?;
         }
         parent.sync(None).map_err(failed(store, REMOVE, first, REMOVE_REMEDY))?;

@@ -1,5 +1,6 @@
 //! Kills at any instant of an index update, and at every file-system step of a publication.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,9 +8,13 @@ use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::world::{PosixWorld, TestStore, add_with, at, drained_dataset, each_store, name, some_time};
+use crate::calls;
 use crate::control::meta::Meta;
 use crate::kvtree::file;
 use crate::prefix::add::{AddOptions, add};
@@ -412,6 +417,47 @@ fn kill_at_every_instant(prepared: &impl CrashStore, caller: Caller, least: u64)
         instant += 1;
     }
     assert!(instant > least, "{caller:?}: only {} instants", instant - 1);
+}
+
+/// Does a caller's work with a call that fails, for each of the calls.
+fn fail_at_every_call(prepared: &PosixWorld, caller: Caller, errno: Errno) {
+    caller.prepare(prepared);
+    let undisturbed = prepared.again();
+    caller.work(undisturbed.store());
+    let expected = digests(&undisturbed);
+    let mut instant = 1;
+    loop {
+        let world = prepared.again();
+        let reached = Rc::new(Cell::new(0));
+        let count = reached.clone();
+        let observer = move |_| {
+            count.set(count.get() + 1);
+            if count.get() == instant { Err(errno) } else { Ok(()) }
+        };
+        // It fails with a panic: the work of a test unwraps.
+        let _ = catch_unwind(AssertUnwindSafe(|| calls::observe(observer, || caller.work(world.store()))));
+        let context = format!("{caller:?}, {errno:?} at call {instant}");
+        caller.check_state(&world, instant);
+        caller.work(world.store());
+        caller.check_state(&world, instant);
+        assert_eq!((world.staged(), digests(&world)), (0, expected.clone()), "{context}, and repeated");
+        if reached.get() < instant {
+            break;
+        }
+        instant += 1;
+    }
+    assert!(instant > 30, "{caller:?}: only {instant} calls");
+}
+
+#[test]
+fn after_a_call_that_failed_the_same_work_ends_as_if_it_had_not() {
+    std::thread::scope(|scope| {
+        for caller in CALLERS {
+            for errno in [Errno::NOSPC, Errno::IO] {
+                scope.spawn(move || fail_at_every_call(&PosixWorld::new(), caller, errno));
+            }
+        }
+    });
 }
 
 #[test]

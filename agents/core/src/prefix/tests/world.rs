@@ -142,7 +142,7 @@ impl TestStore for MemoryStore {
 
 /// The dataset in a directory, which need not be below a prefix directory.
 pub fn at(directory: &Path) -> Arc<dyn OpenDataset> {
-    Arc::new(PosixDataset::at(directory))
+    Arc::new(PosixDataset::at(directory).unwrap())
 }
 
 pub fn add_now(prefix: &Path, directory: &str) -> Result<AddReport, PrefixError> {

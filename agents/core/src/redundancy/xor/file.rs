@@ -7,7 +7,7 @@ use super::header::XorHeader;
 use crate::kvtree::limits::Limits;
 use crate::kvtree::{Tree, file};
 use crate::redundancy::{RedundancyError, inside};
-use crate::store::{DatasetFiles, PosixDataset, StoredFile};
+use crate::store::{DatasetFiles, StoredFile};
 
 /// An XOR file that was opened and checked: the header is valid, and exactly one chunk follows it.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct XorFile {
 
 impl XorFile {
     pub fn open(directory: &Path, name: &str) -> Result<XorFile, RedundancyError> {
-        XorFile::open_in(&PosixDataset::in_cache(directory), name)
+        XorFile::open_in(&*inside::open_directory(directory)?, name)
     }
 
     /// As [`XorFile::open`], of the files of a dataset.

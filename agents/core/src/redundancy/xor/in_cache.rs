@@ -11,15 +11,15 @@ use super::header::{HeaderOrder, XorHeader, chunk_size, rebuilt};
 use super::name::XorName;
 use super::rebuild::{Survivor, rebuild_root, rebuild_survivor};
 use crate::kvtree::{Tree, file as hash_file};
-use crate::redundancy::RedundancyError;
 use crate::redundancy::files::MemberFiles;
 use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::logical::LogicalFile;
 use crate::redundancy::lost_member::LostMember;
 use crate::redundancy::member::{GroupMember, MemberTask};
 use crate::redundancy::piece::BufferPool;
+use crate::redundancy::{RedundancyError, inside};
 use crate::regular_file;
-use crate::store::{OpenDataset, PosixDataset};
+use crate::store::OpenDataset;
 
 type Result<T, E = RedundancyError> = std::result::Result<T, E>;
 
@@ -151,7 +151,7 @@ fn write_lost(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
         return Err(RedundancyError::Header { origin: origin.into(), why });
     }
     let lost = parsed.lost_files(&header, task.group_id);
-    let dataset: Arc<dyn OpenDataset> = Arc::new(PosixDataset::in_cache(node.directory()));
+    let dataset: Arc<dyn OpenDataset> = inside::open_directory(node.directory())?;
     let lost = LostMember::create(&dataset, lost, &node.names_of_others())?;
     let member = member(task, parsed.chunk, node, &pool);
     let total = parsed.chunk.saturating_mul(u64::from(members));

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use super::encode::{Member, Progress, receive};
 use super::file::XorFile;
 use crate::control::meta::Meta;
-use crate::redundancy::RedundancyError;
 use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::logical::{LogicalFile, Verifier};
 use crate::redundancy::lost_member::{LostMember, Unconfirmed};
 use crate::redundancy::piece::{pieces, xor_into};
+use crate::redundancy::{RedundancyError, inside};
+use crate::store::DatasetFiles;
 use crate::store::dataset_files::read_meta;
-use crate::store::{DatasetFiles, PosixDataset};
 
 /// The files of a survivor, opened and checked.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Survivor {
     /// The meta files beside the files must be there and agree with the header, and the checksums they know are
     /// verified while the data is read.
     pub fn open(directory: &Path, xor_name: &str) -> Result<Survivor, RedundancyError> {
-        let dataset: Arc<dyn DatasetFiles> = Arc::new(PosixDataset::in_cache(directory));
+        let dataset: Arc<dyn DatasetFiles> = inside::open_directory(directory)?;
         Survivor::open_in(&dataset, xor_name)
     }
 

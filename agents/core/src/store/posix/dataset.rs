@@ -1,101 +1,114 @@
 //! A dataset in a directory.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use holdfast_model::OutputPath;
+use rustix::fs::{FileType, OFlags, Stat};
 
 use super::outputs;
-use crate::durable::{self, CreationMode, Durability, DurableError, Pending};
-use crate::owned::SharedDirectory;
+use crate::calls::{self, fstat};
+use crate::durable::{self, CreationMode, Durability, DurableError, Pending, Target};
+use crate::owned::{MissingDirectories, OwnedError, SharedDirectory};
 use crate::store::base_name::check_base_name;
 use crate::store::dataset_files::{DatasetFiles, FoundFile, ListedFile, OpenDataset, StoredFile};
 use crate::store::dataset_store::OutputOccupant;
 use crate::store::staged::{Staged, StagedFile, StagedWriter};
-use crate::{regular_file, temporary};
+use crate::temporary;
 
-/// The plain files of a directory. Cheap to clone.
+/// The plain files of an open directory: one that is exchanged later has no effect. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PosixDataset {
-    /// The path that the user knows.
-    location: PathBuf,
-    /// The path by which the files are accessed.
-    through: PathBuf,
-    /// The prefix directory, for files at output paths.
-    prefix: PathBuf,
+    directory: Arc<SharedDirectory>,
+    /// For files at output paths. None are there for datasets in cache.
+    prefix: Option<Arc<SharedDirectory>>,
     durability: Durability,
-    /// `through` leads to it, if the directory was opened.
-    opened: Option<Arc<SharedDirectory>>,
 }
 
 impl PosixDataset {
-    /// The dataset in a directory that a user or a request names, which need not exist. It is accessed by its path.
-    pub fn at(directory: &Path) -> PosixDataset {
-        PosixDataset::named(directory, Durability::Machine)
-    }
-
-    /// The files of a dataset in cache, whose directory only this user may write to.
-    pub fn in_cache(directory: &Path) -> PosixDataset {
-        PosixDataset::named(directory, Durability::Process)
-    }
-
-    fn named(directory: &Path, durability: Durability) -> PosixDataset {
-        let prefix = match directory.parent() {
-            Some(parent) if directory.file_name().is_some() => parent.to_owned(),
+    /// The dataset in a directory that a user names on the command line.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn at(directory: &Path) -> io::Result<PosixDataset> {
+        let above = match directory.parent() {
+            Some(above) if directory.file_name().is_some() && !above.as_os_str().is_empty() => above.to_owned(),
             _ => directory.join(".."),
         };
-        let directory = directory.to_owned();
-        PosixDataset { location: directory.clone(), through: directory, prefix, durability, opened: None }
+        let (directory, prefix) = (open(directory)?, open(&above)?);
+        Ok(PosixDataset { directory, prefix: Some(prefix), durability: Durability::Machine })
     }
 
-    /// The dataset in a directory of a store. It is accessed through the descriptor: a directory that is exchanged
-    /// later has no effect.
-    pub(super) fn opened(directory: SharedDirectory, prefix: &Path) -> PosixDataset {
-        let through = PathBuf::from(format!("/proc/self/fd/{}", directory_number(&directory)));
-        PosixDataset {
-            location: directory.path().to_owned(),
-            through,
-            prefix: prefix.to_owned(),
-            durability: Durability::Machine,
-            opened: Some(Arc::new(directory)),
+    /// The dataset in a directory of the cache, which only this user may write to.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn in_cache(directory: &Path) -> io::Result<PosixDataset> {
+        Ok(PosixDataset { directory: open(directory)?, prefix: None, durability: Durability::Process })
+    }
+
+    /// The dataset in a directory of a store.
+    pub(super) fn opened(directory: SharedDirectory, prefix: &Arc<SharedDirectory>) -> PosixDataset {
+        let (directory, prefix) = (Arc::new(directory), Some(prefix.clone()));
+        PosixDataset { directory, prefix, durability: Durability::Machine }
+    }
+
+    /// A name of the directory itself, for a file that is written.
+    fn target(&self, name: &str) -> Result<Target, DurableError> {
+        match inside(name) {
+            Ok(name) => Ok(Target::inside(&self.directory, name)),
+            Err(source) => Err(DurableError::Io { action: "write", path: self.path_of(name), source }),
         }
     }
 
-    /// The path of a file of the directory itself.
-    fn inside(&self, name: &str) -> io::Result<PathBuf> {
-        check_base_name(name).map_err(|problem| io::Error::new(io::ErrorKind::InvalidInput, problem))?;
-        Ok(self.through.join(name))
+    /// What has this name in the directory itself.
+    fn found(&self, name: &str) -> io::Result<Stat> {
+        Ok(self.directory.examine(inside(name)?)?.ok_or(io::ErrorKind::NotFound)?)
     }
 
-    /// As [`inside`](Self::inside), for a file that is written.
-    fn target(&self, name: &str) -> Result<PathBuf, DurableError> {
-        let refused = |source| DurableError::Io { action: "write", path: self.path_of(name), source };
-        self.inside(name).map_err(refused)
-    }
-
-    /// The path of a file: in the directory if there is anything of this name, otherwise `None` if it is at the output
-    /// path.
-    fn found_inside(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<Option<PathBuf>> {
-        let inside = self.inside(name)?;
-        let is_missing =
-            || matches!(fs::symlink_metadata(&inside), Err(error) if error.kind() == io::ErrorKind::NotFound);
-        Ok((output_path.is_none() || !is_missing()).then_some(inside))
+    /// The prefix directory, if the file is at its output path: nothing in the directory has its name.
+    fn outside<'a>(
+        &self,
+        name: &str,
+        output_path: Option<&'a OutputPath>,
+    ) -> io::Result<Option<(&SharedDirectory, &'a OutputPath)>> {
+        match (&self.prefix, output_path) {
+            (Some(prefix), Some(path)) if self.directory.examine(inside(name)?)?.is_none() => Ok(Some((prefix, path))),
+            _ => Ok(None),
+        }
     }
 }
 
-fn directory_number(directory: &SharedDirectory) -> i32 {
-    use std::os::fd::AsFd as _;
-    directory.as_fd().as_raw_fd()
+fn open(directory: &Path) -> io::Result<Arc<SharedDirectory>> {
+    Ok(Arc::new(SharedDirectory::open(directory, [], MissingDirectories::Fail).map_err(OwnedError::plain)?))
+}
+
+/// The name of a file of the directory itself.
+fn inside(name: &str) -> io::Result<&str> {
+    check_base_name(name).map_err(|problem| io::Error::new(io::ErrorKind::InvalidInput, problem))?;
+    Ok(name)
+}
+
+fn is_regular(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+}
+
+/// The time of the last change.
+pub(super) fn modified(found: &Stat) -> SystemTime {
+    let nanoseconds = u32::try_from(found.st_mtime_nsec).unwrap_or_default();
+    match u64::try_from(found.st_mtime) {
+        Ok(seconds) => SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds),
+        Err(_) => SystemTime::UNIX_EPOCH,
+    }
 }
 
 impl DatasetFiles for PosixDataset {
     fn location(&self) -> &Path {
-        &self.location
+        self.directory.path()
     }
 
     fn stored(&self) -> Arc<dyn OpenDataset> {
@@ -104,27 +117,23 @@ impl DatasetFiles for PosixDataset {
 
     fn list(&self) -> io::Result<Vec<ListedFile>> {
         let mut listed = Vec::new();
-        for entry in fs::read_dir(&self.through)? {
-            let entry = entry?;
+        for name in calls::names(&self.directory)? {
             // A name that is no text is none of ours.
-            let Some(name) =
-                entry.file_name().to_str().filter(|name| !temporary::is_temporary(name)).map(str::to_owned)
-            else {
-                continue;
-            };
-            listed.push(ListedFile { name, is_regular: entry.file_type()?.is_file() });
+            let Some(name) = name.to_str().filter(|name| !temporary::is_temporary(name)) else { continue };
+            // It may have been removed since.
+            let Some(found) = self.directory.examine(name)? else { continue };
+            listed.push(ListedFile { name: name.to_owned(), is_regular: is_regular(&found) });
         }
         Ok(listed)
     }
 
     fn examine(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<FoundFile> {
-        match (self.found_inside(name, output_path)?, output_path) {
-            (Some(path), _) => fs::symlink_metadata(path).map(|found| match found.is_file() {
-                true => FoundFile::Regular(found.len()),
-                false => FoundFile::Other,
-            }),
-            (None, None) => Err(io::ErrorKind::NotFound.into()),
-            (None, Some(output_path)) => match outputs::examine(&self.prefix, output_path)? {
+        match self.outside(name, output_path)? {
+            None => match self.found(name)? {
+                found if is_regular(&found) => Ok(FoundFile::Regular(u64::try_from(found.st_size).unwrap_or_default())),
+                _ => Ok(FoundFile::Other),
+            },
+            Some((prefix, output_path)) => match outputs::examine(prefix, output_path)? {
                 OutputOccupant::Nothing => Err(io::ErrorKind::NotFound.into()),
                 OutputOccupant::File { bytes, .. } => Ok(FoundFile::Regular(bytes)),
                 OutputOccupant::Other => Ok(FoundFile::Other),
@@ -133,10 +142,9 @@ impl DatasetFiles for PosixDataset {
     }
 
     fn open(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<Box<dyn StoredFile>> {
-        let file = match (self.found_inside(name, output_path)?, output_path) {
-            (Some(path), _) => regular_file::open_no_link(&path)?,
-            (None, None) => return Err(io::ErrorKind::NotFound.into()),
-            (None, Some(output_path)) => outputs::open_file(&self.prefix, output_path)?,
+        let file = match self.outside(name, output_path)? {
+            None => self.directory.open_file(inside(name)?, OFlags::RDONLY)?,
+            Some((prefix, output_path)) => outputs::open_file(prefix, output_path)?,
         };
         Ok(Box::new(RegularFile::of(file)?))
     }
@@ -148,60 +156,54 @@ impl OpenDataset for PosixDataset {
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn StagedFile>, DurableError> {
-        let (location, path) = (self.path_of(name), self.target(name)?);
-        let mode = CreationMode::of_dataset(self.durability);
-        let (pending, file) = Pending::create(&path, mode).map_err(|error| error.at(&location))?;
-        let id = pending.temporary_path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let part = PosixWriter { file, durability: self.durability };
-        let (durability, opened) = (self.durability, self.opened.clone());
-        Ok(Box::new(PosixStagedFile { part, pending, id, location, durability, _opened: opened }))
+        let (pending, file) = Pending::create(self.target(name)?, CreationMode::of_dataset(self.durability))?;
+        let durability = self.durability;
+        Ok(Box::new(PosixStagedFile { part: PosixWriter { file, durability }, pending }))
     }
 
     fn attach(&self, id: &str) -> io::Result<Box<dyn StagedWriter>> {
-        let file = regular_file::open_writable(&self.inside(id)?)?;
+        let file = self.directory.open_file(inside(id)?, OFlags::RDWR)?;
         Ok(Box::new(PosixWriter { file, durability: self.durability }))
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), DurableError> {
-        let path = self.target(name)?;
-        let replaced = match self.durability {
-            Durability::Process => durable::replace_unsynced(&path, bytes),
-            Durability::Machine => durable::replace(&path, CreationMode::Umask, bytes),
-        };
-        replaced.map_err(|error| error.at(&self.path_of(name)))
+        match self.durability {
+            Durability::Process => durable::replace_unsynced(self.target(name)?, bytes),
+            Durability::Machine => durable::replace(self.target(name)?, CreationMode::Umask, bytes),
+        }
     }
 
     fn remove(&self, names: &[&str]) -> Result<(), DurableError> {
         let mut removed = false;
         for name in names {
-            let path = self.target(name)?;
-            removed |= durable::remove_unsynced(&path).map_err(|error| error.at(&self.path_of(name)))?;
+            removed |= durable::remove_unsynced(self.target(name)?)?;
         }
         match self.durability {
-            Durability::Machine if removed => {
-                durable::sync_directory(&self.through).map_err(|error| error.at(&self.location))
-            }
+            Durability::Machine if removed => calls::sync_directory(&self.directory).map_err(|errno| {
+                let (action, path) = ("synchronise the directory", self.location().to_owned());
+                DurableError::Io { action, path, source: errno.into() }
+            }),
             _ => Ok(()),
         }
     }
 
     fn remove_staged(&self, which: Staged) -> io::Result<()> {
         match which {
-            Staged::Abandoned => temporary::remove_abandoned(&self.through).map(drop),
-            Staged::All => temporary::remove_all(&self.through),
+            Staged::Abandoned => temporary::remove_abandoned(&self.directory).map(drop),
+            Staged::All => temporary::remove_all(&self.directory),
         }
     }
 
     fn is_own(&self, name: &str) -> io::Result<bool> {
-        Ok(fs::symlink_metadata(self.inside(name)?)?.uid() == rustix::process::geteuid().as_raw())
+        Ok(self.found(name)?.st_uid == rustix::process::geteuid().as_raw())
     }
 
     fn modified(&self, name: &str) -> io::Result<SystemTime> {
-        fs::symlink_metadata(self.inside(name)?)?.modified()
+        Ok(modified(&self.found(name)?))
     }
 
     fn block_bytes(&self) -> io::Result<u64> {
-        Ok(fs::metadata(&self.through)?.blksize())
+        Ok(u64::try_from(fstat(&self.directory)?.st_blksize).unwrap_or_default())
     }
 }
 
@@ -237,7 +239,7 @@ struct PosixWriter {
 
 impl StagedWriter for PosixWriter {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        calls::write_all_at(&self.file, bytes, offset)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
@@ -247,7 +249,7 @@ impl StagedWriter for PosixWriter {
     fn sync(&self) -> io::Result<()> {
         match self.durability {
             Durability::Process => Ok(()),
-            Durability::Machine => self.file.sync_all(),
+            Durability::Machine => Ok(calls::fsync(&self.file)?),
         }
     }
 }
@@ -257,11 +259,6 @@ impl StagedWriter for PosixWriter {
 struct PosixStagedFile {
     part: PosixWriter,
     pending: Pending,
-    id: String,
-    location: PathBuf,
-    durability: Durability,
-    /// The path of `pending` leads through it, also after the dataset was closed: it is closed last.
-    _opened: Option<Arc<SharedDirectory>>,
 }
 
 impl StagedWriter for PosixStagedFile {
@@ -280,26 +277,31 @@ impl StagedWriter for PosixStagedFile {
 
 impl StagedFile for PosixStagedFile {
     fn id(&self) -> &str {
-        &self.id
+        self.pending.temporary_name()
     }
 
     fn commit(self: Box<Self>) -> Result<(), DurableError> {
-        let PosixStagedFile { pending, location, durability, .. } = *self;
-        pending.commit_as(durability).map_err(|error| error.at(&location))
+        self.pending.commit(self.part.durability)
     }
 
     fn commit_new(self: Box<Self>) -> Result<bool, DurableError> {
-        let PosixStagedFile { pending, location, .. } = *self;
-        pending.commit_new().map_err(|error| error.at(&location))
+        self.pending.commit_new()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Read as _;
 
     use super::*;
-    use crate::owned::MissingDirectories;
+
+    /// The dataset `plot`.
+    fn dataset_in(prefix: &Path) -> PosixDataset {
+        let prefix = open(prefix).unwrap();
+        let directory = prefix.below([std::ffi::OsStr::new("plot")], MissingDirectories::Fail);
+        PosixDataset::opened(directory.unwrap(), &prefix)
+    }
 
     #[test]
     fn plain_files_are_listed_examined_and_read_and_nothing_else_is_opened() {
@@ -308,7 +310,7 @@ mod tests {
         fs::create_dir(scratch.path().join("b")).unwrap();
         std::os::unix::fs::symlink("a", scratch.path().join("c")).unwrap();
         fs::write(scratch.path().join(".hf-0-1-2-3.tmp"), b"").unwrap();
-        let files = PosixDataset::at(scratch.path());
+        let files = PosixDataset::at(scratch.path()).unwrap();
         let mut listed = files.list().unwrap();
         listed.sort_by(|one, next| one.name.cmp(&next.name));
         let listed: Vec<_> = listed.iter().map(|file| (file.name.as_str(), file.is_regular)).collect();
@@ -335,9 +337,9 @@ mod tests {
         let there = OutputPath::parse("out/a").unwrap();
         fs::create_dir(prefix.path().join("out")).unwrap();
         fs::write(prefix.path().join("out/a"), "content").unwrap();
-        let open = SharedDirectory::open(prefix.path(), [std::ffi::OsStr::new("plot")], MissingDirectories::Fail);
-        let opened = PosixDataset::opened(open.unwrap(), prefix.path());
-        for files in [&opened, &PosixDataset::at(&directory), &PosixDataset::at(&directory.join("."))] {
+        let opened = dataset_in(prefix.path());
+        for files in [&opened, &PosixDataset::at(&directory).unwrap(), &PosixDataset::at(&directory.join(".")).unwrap()]
+        {
             assert_eq!(files.examine("a", Some(&there)).unwrap(), FoundFile::Regular(7));
             assert_eq!(files.open("a", Some(&there)).unwrap().length(), 7);
             assert!(files.examine("a", None).is_err());
@@ -354,10 +356,7 @@ mod tests {
         let prefix = tempfile::tempdir().unwrap();
         let directory = prefix.path().join("plot");
         fs::create_dir(&directory).unwrap();
-        let staged = |name| {
-            let open = SharedDirectory::open(prefix.path(), [std::ffi::OsStr::new("plot")], MissingDirectories::Fail);
-            PosixDataset::opened(open.unwrap(), prefix.path()).create(name).unwrap()
-        };
+        let staged = |name| dataset_in(prefix.path()).create(name).unwrap();
         let (dropped, committed) = (staged("a"), staged("b"));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
         drop(dropped);
@@ -370,8 +369,7 @@ mod tests {
     fn errors_name_the_path_that_the_user_knows() {
         let prefix = tempfile::tempdir().unwrap();
         fs::create_dir_all(prefix.path().join("plot/taken")).unwrap();
-        let open = SharedDirectory::open(prefix.path(), [std::ffi::OsStr::new("plot")], MissingDirectories::Fail);
-        let dataset = PosixDataset::opened(open.unwrap(), prefix.path());
+        let dataset = dataset_in(prefix.path());
         let known = dataset.location().join("taken").display().to_string();
         assert_eq!(known, prefix.path().join("plot/taken").display().to_string());
         let errors = [dataset.create("taken").unwrap_err(), dataset.replace("taken", b"").unwrap_err()];

@@ -1,13 +1,12 @@
 //! The lock that lets one Holdfast process at a time change a prefix directory's index.
 
 use std::fs::File;
-use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::owned::Access;
-use crate::state_directory::StateDirectory;
+use crate::owned::{Access, SharedDirectory};
+use crate::state_directory;
 use crate::store::error::PrefixError;
 
 /// The file that is locked. It is empty and stays: removing a lock file would let two processes lock two files.
@@ -27,8 +26,8 @@ impl IndexLock {
     ///
     /// # Errors
     /// [`PrefixError::Io`] and [`PrefixError::Owned`] if the lock file cannot be made or locked, or is not ours.
-    pub(super) fn acquire(prefix: &Path) -> Result<Self, PrefixError> {
-        let own = StateDirectory::below(prefix).create()?;
+    pub(super) fn acquire(prefix: &SharedDirectory) -> Result<Self, PrefixError> {
+        let own = prefix.create_private_directory(state_directory::NAME)?;
         let path = own.path().join(LOCK_FILE);
         // Private: another user who can open the lock can hold it for ever.
         let file = own.open_or_create(LOCK_FILE, Access::Private)?;

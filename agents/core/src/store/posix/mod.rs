@@ -12,98 +12,89 @@ mod records;
 mod trash;
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use holdfast_model::OutputPath;
+use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::dataset_files::OpenDataset;
 use super::dataset_store::{DatasetAccess, DatasetOccupant, DatasetStore, OutputDirectory, RecordsChange, Removal};
 use super::directory_name::DirectoryName;
 use super::error::PrefixError;
-use crate::durable::{self, CreationMode};
-use crate::kill_point;
+use crate::calls::unlinkat;
 use crate::kvtree::Tree;
 use crate::owned::{MissingDirectories, OwnedError, SharedDirectory};
 
 pub use dataset::PosixDataset;
 
+/// It holds the prefix directory open: nothing that is exchanged later has an effect.
 #[derive(Clone, Debug)]
 pub struct PosixStore {
-    path: PathBuf,
+    prefix: Arc<SharedDirectory>,
 }
 
 impl PosixStore {
     /// Opens an existing prefix directory.
     ///
     /// # Errors
-    /// [`PrefixError::NoPrefix`] if it does not exist or is not a directory, [`PrefixError::Io`] if it cannot be looked
-    /// at.
+    /// [`PrefixError::NoPrefix`] if it does not exist or is not a directory, [`PrefixError::Io`] if it cannot be
+    /// opened.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, PrefixError> {
         let path = path.into();
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => Ok(PosixStore { path }),
-            Ok(_) => Err(PrefixError::NoPrefix { path, problem: "is not a directory" }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(PrefixError::NoPrefix { path, problem: "does not exist" })
+        let source = match SharedDirectory::open(&path, [], MissingDirectories::Fail) {
+            Ok(opened) => return Ok(PosixStore { prefix: Arc::new(opened) }),
+            Err(OwnedError::Io { source, .. }) => source,
+            Err(refused) => return Err(refused.into()),
+        };
+        Err(match source.kind() {
+            io::ErrorKind::NotADirectory => PrefixError::NoPrefix { path, problem: "is not a directory" },
+            io::ErrorKind::NotFound => PrefixError::NoPrefix { path, problem: "does not exist" },
+            _ => {
+                let remedy = "check the path and your permissions on every directory of it";
+                PrefixError::Io { action: "open the prefix directory", path, source, remedy }
             }
-            Err(source) => Err(PrefixError::Io {
-                action: "look at the prefix directory",
-                path,
-                source,
-                remedy: "check the path and your permissions on every directory of it",
-            }),
-        }
+        })
+    }
+
+    fn examine(&self, name: &DirectoryName) -> io::Result<Option<Stat>> {
+        self.prefix.examine(name.as_str())
     }
 }
 
 impl DatasetStore for PosixStore {
     fn location(&self) -> &Path {
-        &self.path
+        self.prefix.path()
     }
 
     fn index(&self) -> Result<Option<Tree>, PrefixError> {
-        records::index(&self.path)
+        records::index(&self.prefix)
     }
 
     fn current(&self) -> Result<Option<DirectoryName>, PrefixError> {
-        records::current(&self.path)
+        records::current(&self.prefix)
     }
 
     fn begin_change(&self) -> Result<Box<dyn RecordsChange + '_>, PrefixError> {
-        Ok(Box::new(records::PosixRecords::lock(&self.path)?))
+        Ok(Box::new(records::PosixRecords::lock(&self.prefix)?))
     }
 
     fn occupant(&self, name: &DirectoryName) -> io::Result<DatasetOccupant> {
-        let path = self.path_of(name);
-        match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_dir() => Ok(DatasetOccupant::Dataset),
-            Ok(_) => Ok(DatasetOccupant::Other),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(DatasetOccupant::Nothing),
-            Err(error) => Err(error),
-        }
+        Ok(match self.examine(name)? {
+            None => DatasetOccupant::Nothing,
+            Some(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => DatasetOccupant::Dataset,
+            Some(_) => DatasetOccupant::Other,
+        })
     }
 
     fn modified(&self, name: &DirectoryName) -> io::Result<SystemTime> {
-        fs::metadata(self.path_of(name))?.modified()
+        Ok(dataset::modified(&self.examine(name)?.ok_or(io::ErrorKind::NotFound)?))
     }
 
     fn create(&self, name: &DirectoryName) -> Result<bool, PrefixError> {
-        let path = self.path_of(name);
-        match CreationMode::Umask.make_directory(&path) {
-            Ok(()) => {
-                durable::sync_directory(&self.path)?;
-                Ok(true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(source) => {
-                let remedy = "check that the prefix directory is writable and has space left";
-                Err(PrefixError::Io { action: "make the checkpoint directory", path, source, remedy })
-            }
-        }
+        Ok(self.prefix.make_directory(OsStr::new(name.as_str()))?)
     }
 
     fn open(&self, name: &DirectoryName, access: DatasetAccess) -> Result<Arc<dyn OpenDataset>, PrefixError> {
@@ -111,7 +102,7 @@ impl DatasetStore for PosixStore {
             DatasetAccess::Read | DatasetAccess::Write => MissingDirectories::Fail,
             DatasetAccess::Create => MissingDirectories::Create,
         };
-        let opened = SharedDirectory::open(&self.path, [OsStr::new(name.as_str())], missing);
+        let opened = self.prefix.below([OsStr::new(name.as_str())], missing);
         let opened = opened.and_then(|directory| match access {
             DatasetAccess::Read => Ok(directory),
             DatasetAccess::Write | DatasetAccess::Create => directory.check_owner().map(|()| directory),
@@ -123,34 +114,32 @@ impl DatasetStore for PosixStore {
             }
             refused => refused.into(),
         })?;
-        Ok(Arc::new(PosixDataset::opened(directory, &self.path)))
+        Ok(Arc::new(PosixDataset::opened(directory, &self.prefix)))
     }
 
     fn delete(&self, name: &DirectoryName) -> Result<Removal, PrefixError> {
-        kill_point::reach();
-        let taken = trash::take(&self.path, name)?;
-        kill_point::reach();
-        durable::sync_directory(&self.path)?;
-        let prefix = self.path.clone();
+        let taken = trash::take(&self.prefix, name)?;
+        self.prefix.sync()?;
+        let prefix = self.prefix.clone();
         Ok(Removal::new(move || Ok(trash::remove(&prefix, &taken)?)))
     }
 
     fn remove_if_empty(&self, name: &DirectoryName) {
         // Not empty if it contains files of others. A link stays: what it leads to is left alone.
-        let _ = fs::remove_dir(self.path_of(name));
+        let _ = unlinkat(&self.prefix, name.as_str(), AtFlags::REMOVEDIR);
         // The names were removed one by one, each durably.
-        let _ = durable::sync_directory(&self.path);
+        let _ = self.prefix.sync();
     }
 
     fn output_directory(&self, path: &OutputPath) -> io::Result<Option<Box<dyn OutputDirectory + '_>>> {
-        Ok(outputs::open(&self.path, path)?.map(|opened| Box::new(opened) as Box<dyn OutputDirectory + '_>))
+        Ok(outputs::open(&self.prefix, path)?.map(|opened| Box::new(opened) as Box<dyn OutputDirectory + '_>))
     }
 
     fn create_output_directory(&self, path: &OutputPath) -> io::Result<Box<dyn OutputDirectory + '_>> {
-        Ok(Box::new(outputs::create(&self.path, path)?))
+        Ok(Box::new(outputs::create(&self.prefix, path)?))
     }
 
     fn remove_empty_directories(&self, path: &OutputPath) {
-        outputs::remove_empty_directories(&self.path, path);
+        outputs::remove_empty_directories(&self.prefix, path);
     }
 }

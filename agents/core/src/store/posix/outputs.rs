@@ -10,62 +10,63 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::Path;
 
 use holdfast_model::OutputPath;
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fstat, linkat, openat, renameat, renameat_with, statat,
-    unlinkat,
-};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::calls::{fstat, linkat, openat, renameat, renameat_with, unlinkat};
 use crate::owned::{Found, MissingDirectories, OwnedError, SharedDirectory};
 use crate::store::dataset_store::{Occupied, OutputDirectory, OutputOccupant, Taken};
 use crate::store::directory_name::DirectoryName;
-use crate::{regular_file, temporary};
+use crate::temporary;
 
 /// An open directory that contains output files.
 #[derive(Debug)]
 pub(super) struct PosixOutputDirectory<'a> {
-    prefix: &'a Path,
+    prefix: &'a SharedDirectory,
     at: SharedDirectory,
 }
 
 /// Opens the directory of an output path; `None` if it does not exist.
-pub(super) fn open<'a>(prefix: &'a Path, output_path: &OutputPath) -> io::Result<Option<PosixOutputDirectory<'a>>> {
+pub(super) fn open<'a>(
+    prefix: &'a SharedDirectory,
+    output_path: &OutputPath,
+) -> io::Result<Option<PosixOutputDirectory<'a>>> {
     match walk(prefix, output_path, MissingDirectories::Fail) {
         Ok(at) => Ok(Some(PosixOutputDirectory { prefix, at })),
         Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(plain(error)),
+        Err(error) => Err(error.plain()),
     }
 }
 
 /// As [`open`]; directories that are missing are made.
-pub(super) fn create<'a>(prefix: &'a Path, output_path: &OutputPath) -> io::Result<PosixOutputDirectory<'a>> {
-    let at = walk(prefix, output_path, MissingDirectories::Create).map_err(plain)?;
+pub(super) fn create<'a>(
+    prefix: &'a SharedDirectory,
+    output_path: &OutputPath,
+) -> io::Result<PosixOutputDirectory<'a>> {
+    let at = walk(prefix, output_path, MissingDirectories::Create).map_err(OwnedError::plain)?;
     Ok(PosixOutputDirectory { prefix, at })
 }
 
 /// What is at an output path.
-pub(super) fn examine(prefix: &Path, output_path: &OutputPath) -> io::Result<OutputOccupant> {
+pub(super) fn examine(prefix: &SharedDirectory, output_path: &OutputPath) -> io::Result<OutputOccupant> {
     let Some(directory) = open(prefix, output_path)? else { return Ok(OutputOccupant::Nothing) };
     directory.occupant(output_path.base_name())
 }
 
 /// Opens the regular file at an output path for reading.
-pub(super) fn open_file(prefix: &Path, output_path: &OutputPath) -> io::Result<File> {
+pub(super) fn open_file(prefix: &SharedDirectory, output_path: &OutputPath) -> io::Result<File> {
     let Some(directory) = open(prefix, output_path)? else { return Err(io::ErrorKind::NotFound.into()) };
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = openat(&directory.at, output_path.base_name(), flags, Mode::empty())?;
-    regular_file::regular(File::from(opened))
+    directory.at.open_file(output_path.base_name(), OFlags::RDONLY)
 }
 
 /// Removes the directories of an output path that are empty, the innermost first.
-pub(super) fn remove_empty_directories(prefix: &Path, output_path: &OutputPath) {
+pub(super) fn remove_empty_directories(prefix: &SharedDirectory, output_path: &OutputPath) {
     let mut parents: Vec<&OsStr> = output_path.parents().map(OsStr::new).collect();
     while let Some(name) = parents.pop() {
-        let Ok(above) = SharedDirectory::open(prefix, parents.iter().copied(), MissingDirectories::Fail) else {
+        let Ok(above) = prefix.below(parents.iter().copied(), MissingDirectories::Fail) else {
             return;
         };
         // One that is not empty ends it. What remains is removed by the user.
@@ -75,26 +76,15 @@ pub(super) fn remove_empty_directories(prefix: &Path, output_path: &OutputPath) 
     }
 }
 
-fn walk(prefix: &Path, output_path: &OutputPath, missing: MissingDirectories) -> Result<SharedDirectory, OwnedError> {
-    SharedDirectory::open(prefix, output_path.parents().map(OsStr::new), missing)
-}
-
-/// The system's own error; the caller names the file.
-fn plain(error: OwnedError) -> io::Error {
-    match error {
-        OwnedError::Io { source, .. } => source,
-        refused => refused.into(),
-    }
+fn walk(
+    prefix: &SharedDirectory,
+    output_path: &OutputPath,
+    missing: MissingDirectories,
+) -> Result<SharedDirectory, OwnedError> {
+    prefix.below(output_path.parents().map(OsStr::new), missing)
 }
 
 impl PosixOutputDirectory<'_> {
-    fn examine(&self, name: &str) -> io::Result<Option<Stat>> {
-        match statat(&self.at, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => Ok(None),
-            examined => Ok(Some(examined?)),
-        }
-    }
-
     /// Gives an open file this name, too.
     fn link(&self, file: &OwnedFd, name: &str, occupied: Occupied) -> Result<(), Errno> {
         let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -157,10 +147,8 @@ fn have_same_content(
     if one_stat.st_size != other_stat.st_size {
         return Ok(false);
     }
-    let open = |directory| {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = openat(directory, name, flags, Mode::empty())?;
-        Ok::<_, io::Error>(BufReader::with_capacity(1 << 20, regular_file::regular(File::from(opened))?))
+    let open = |directory: &SharedDirectory| {
+        Ok::<_, io::Error>(BufReader::with_capacity(1 << 20, directory.open_file(name, OFlags::RDONLY)?))
     };
     let (mut one, mut other) = (open(one)?, open(other)?);
     loop {
@@ -190,7 +178,7 @@ fn refusal(examined: &Stat) -> Option<Found> {
 
 impl OutputDirectory for PosixOutputDirectory<'_> {
     fn occupant(&self, name: &str) -> io::Result<OutputOccupant> {
-        Ok(match self.examine(name)? {
+        Ok(match self.at.examine(name)? {
             None => OutputOccupant::Nothing,
             Some(found) if is_regular(&found) => OutputOccupant::File {
                 bytes: u64::try_from(found.st_size).unwrap_or_default(),
@@ -201,7 +189,7 @@ impl OutputDirectory for PosixOutputDirectory<'_> {
     }
 
     fn take(&self, dataset: &DirectoryName, name: &str, occupied: Occupied) -> io::Result<Taken> {
-        let from = SharedDirectory::open(self.prefix, [OsStr::new(dataset.as_str())], MissingDirectories::Fail)?;
+        let from = self.prefix.below([OsStr::new(dataset.as_str())], MissingDirectories::Fail)?;
         from.check_owner()?;
         let file = openat(&from, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let found = fstat(&file)?;
@@ -209,7 +197,7 @@ impl OutputDirectory for PosixOutputDirectory<'_> {
         if let Some(found) = refusal(&found) {
             return Err(refused(&from, found).into());
         }
-        match self.examine(name)? {
+        match self.at.examine(name)? {
             // A kill left it in both directories.
             Some(there) if (there.st_dev, there.st_ino) == (found.st_dev, found.st_ino) => {}
             Some(there) if occupied == Occupied::Keep => {
@@ -243,11 +231,11 @@ impl OutputDirectory for PosixOutputDirectory<'_> {
     }
 
     fn sync(&self, taken_from: Option<&DirectoryName>) -> io::Result<()> {
-        self.at.sync().map_err(plain)?;
+        self.at.sync().map_err(OwnedError::plain)?;
         match taken_from {
             Some(dataset) => {
-                let from = SharedDirectory::open(self.prefix, [OsStr::new(dataset.as_str())], MissingDirectories::Fail);
-                from.and_then(|from| from.sync()).map_err(plain)
+                let from = self.prefix.below([OsStr::new(dataset.as_str())], MissingDirectories::Fail);
+                from.and_then(|from| from.sync()).map_err(OwnedError::plain)
             }
             None => Ok(()),
         }
@@ -267,12 +255,13 @@ mod tests {
     #[test]
     fn only_files_of_this_user_are_replaced_and_only_on_request() {
         let prefix = tempfile::tempdir().unwrap();
+        let base = SharedDirectory::open(prefix.path(), [], MissingDirectories::Fail).unwrap();
         let dataset = DirectoryName::new("plot").unwrap();
         fs::create_dir(prefix.path().join("plot")).unwrap();
         let new = prefix.path().join("plot/a");
         let there = output("x/y/a");
-        assert!(open(prefix.path(), &there).unwrap().is_none());
-        let directory = create(prefix.path(), &there).unwrap();
+        assert!(open(&base, &there).unwrap().is_none());
+        let directory = create(&base, &there).unwrap();
         let target = prefix.path().join("x/y/a");
         let take = |occupied| directory.take(&dataset, "a", occupied);
         symlink("elsewhere", &target).unwrap();
@@ -298,34 +287,36 @@ mod tests {
         fs::write(&new, "new").unwrap();
         assert_eq!((take(Occupied::Keep).unwrap(), new.exists()), (Taken::Moved, false));
         directory.remove("a").unwrap();
-        remove_empty_directories(prefix.path(), &there);
+        remove_empty_directories(&base, &there);
         assert!(!prefix.path().join("x").exists() && prefix.path().exists());
     }
 
     #[test]
     fn no_link_on_the_way_to_an_output_is_followed() {
         let (prefix, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let base = SharedDirectory::open(prefix.path(), [], MissingDirectories::Fail).unwrap();
         symlink(other.path(), prefix.path().join("link")).unwrap();
         let there = output("link/a");
         fs::write(other.path().join("a"), "content").unwrap();
-        assert!(create(prefix.path(), &there).is_err());
-        assert!(examine(prefix.path(), &there).is_err() && open_file(prefix.path(), &there).is_err());
+        assert!(create(&base, &there).is_err());
+        assert!(examine(&base, &there).is_err() && open_file(&base, &there).is_err());
         fs::remove_file(other.path().join("a")).unwrap();
         fs::create_dir(other.path().join("empty")).unwrap();
-        remove_empty_directories(prefix.path(), &output("link/empty/a"));
+        remove_empty_directories(&base, &output("link/empty/a"));
         assert!(other.path().join("empty").is_dir());
     }
 
     #[test]
     fn only_a_file_of_this_user_is_moved_to_its_path() {
         let prefix = tempfile::tempdir().unwrap();
+        let base = SharedDirectory::open(prefix.path(), [], MissingDirectories::Fail).unwrap();
         let (dataset, there) = (DirectoryName::new("plot").unwrap(), output("x/a"));
         let from = prefix.path().join("plot");
         fs::create_dir(&from).unwrap();
         for mode in [0o755, 0o775] {
             fs::set_permissions(&from, fs::Permissions::from_mode(mode)).unwrap();
             fs::write(from.join("a"), format!("{mode:o}")).unwrap();
-            let directory = create(prefix.path(), &there).unwrap();
+            let directory = create(&base, &there).unwrap();
             let take = |occupied| directory.take(&dataset, "a", occupied);
             assert_eq!(take(Occupied::Keep).unwrap(), Taken::Moved);
             assert_eq!(fs::read_to_string(prefix.path().join("x/a")).unwrap(), format!("{mode:o}"));

@@ -18,7 +18,7 @@ use crate::sion::{Container, JoinInput, SplitOptions, VerifyOptions, defrag, joi
 use crate::{Destination, recognise};
 
 fn at(directory: &Path) -> Arc<dyn OpenDataset> {
-    Arc::new(PosixDataset::at(directory))
+    Arc::new(PosixDataset::at(directory).unwrap())
 }
 
 type RankContent = Vec<(String, Vec<u8>)>;

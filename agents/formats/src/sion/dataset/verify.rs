@@ -13,7 +13,7 @@ use holdfast_model::Rank;
 use super::super::copying::each;
 use super::super::damages::SetDamage;
 use super::super::error::SionError;
-use super::super::slot::{directory_and_name, place};
+use super::super::slot::{dataset_of, place};
 use super::names::{containers, is_rank_file, parse};
 use super::packed_files::{DamagedPart, Listing, OpenContainer, PackedFiles, is_complete, usable_in};
 use crate::error::FormatsError;
@@ -31,7 +31,7 @@ pub fn verify_files(
     check: &mut FileCheck,
     progress: Progress<'_>,
 ) -> Result<(), SionError> {
-    let (dataset, name) = directory_and_name(path);
+    let (dataset, name) = (dataset_of(path)?, place(path));
     let number = parse(&name).filter(|_| !is_rank_file(&*dataset, &name));
     if number.is_some() && !path.symlink_metadata().is_ok_and(|found| found.is_file()) {
         let what = "it is a link, which a restart does not follow";
@@ -147,7 +147,7 @@ fn lost_parts(container: &OpenContainer, path: &Path, in_dataset: bool) -> Resul
 /// has all files of the dataset without it. A damage of the file itself is a note if other files replace those in it.
 fn of_further_file(path: &Path, set: Vec<SetDamage>, check: &mut FileCheck) -> Result<(), SionError> {
     let first = path.with_extension("");
-    let (dataset, first_name) = directory_and_name(&first);
+    let (dataset, first_name) = (dataset_of(&first)?, place(&first));
     let damages = set.into_iter().map(|it| it.damage);
     let what = match first.symlink_metadata() {
         Ok(found) if found.is_file() => {
@@ -184,8 +184,7 @@ pub(super) fn damaged_files(
     container: &Arc<OpenContainer>,
     progress: Progress<'_>,
 ) -> Result<HashMap<String, String>, FormatsError> {
-    let files: Arc<dyn DatasetFiles> =
-        Arc::new(PackedFiles::of_container(directory_and_name(path).0, Arc::clone(container)));
+    let files: Arc<dyn DatasetFiles> = Arc::new(PackedFiles::of_container(dataset_of(path)?, Arc::clone(container)));
     let mut scan = scan_files(files, workers::default_threads())
         .map_err(|error| FormatsError::damaged("list the files in", path, error))?;
     verify_contents(&mut scan, progress)?;
@@ -227,12 +226,12 @@ fn replaced_files(path: &Path, number: Option<u32>) -> Result<HashSet<String>, S
 /// The files of which the directory has a plain file, or one in another container than that at `path`: of a file in a
 /// lost part, also an older one is read.
 fn other_files(path: &Path) -> Result<HashSet<String>, SionError> {
-    let number = parse(&directory_and_name(path).1).map(|(number, _)| number);
+    let number = parse(&place(path)).map(|(number, _)| number);
     files_beside(path, |other| Some(other) != number)
 }
 
 fn files_beside(path: &Path, uses: impl Fn(u32) -> bool) -> Result<HashSet<String>, SionError> {
-    let (dataset, _) = directory_and_name(path);
+    let dataset = dataset_of(path)?;
     let listing = Listing::of(&*dataset).map_err(SionError::io("read the directory", dataset.location()))?;
     let mut files: HashSet<String> = listing.names().map(str::to_owned).collect();
     for (_, parts) in containers(listing.names()).into_iter().filter(|(number, _)| uses(*number)) {

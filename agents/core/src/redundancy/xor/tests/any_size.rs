@@ -148,5 +148,5 @@ proptest! {
 }
 
 fn plain(directory: &std::path::Path) -> std::sync::Arc<dyn DatasetFiles> {
-    std::sync::Arc::new(PosixDataset::at(directory))
+    std::sync::Arc::new(PosixDataset::at(directory).unwrap())
 }

@@ -446,9 +446,9 @@ fn an_xor_file_that_does_not_fit_is_named() {
 }
 
 fn plain(directory: &std::path::Path) -> std::sync::Arc<dyn DatasetFiles> {
-    std::sync::Arc::new(PosixDataset::at(directory))
+    std::sync::Arc::new(PosixDataset::at(directory).unwrap())
 }
 
 fn in_cache(directory: &std::path::Path) -> std::sync::Arc<dyn OpenDataset> {
-    std::sync::Arc::new(PosixDataset::in_cache(directory))
+    std::sync::Arc::new(PosixDataset::in_cache(directory).unwrap())
 }

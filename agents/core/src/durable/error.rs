@@ -1,0 +1,78 @@
+//! Why something could not be made durable.
+
+use std::io;
+use std::path::PathBuf;
+
+/// What could not be made durable, and what the user can do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DurableError {
+    /// The path has no file name or no parent directory, so that nothing can be renamed to it.
+    #[error("cannot write {}: it does not name a file; give a path that ends in a file name", path.display())]
+    NotAFile {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// Something that is not a regular file is in the file's place.
+    #[error("will not replace {}: it is {kind}; give the path of a regular file, or a new one", path.display())]
+    NotReplaceable {
+        path: PathBuf,
+        /// What it is, with an article.
+        kind: &'static str,
+    },
+    /// A file-system call failed.
+    #[error("cannot {action} {}: {source}; {}", path.display(), remedy(source))]
+    Io {
+        /// What was being done, as the verb of the sentence.
+        action: &'static str,
+        /// The file or directory it was done to.
+        path: PathBuf,
+        source: io::Error,
+    },
+}
+
+impl DurableError {
+    /// The system's own error, when there is one.
+    pub fn io(&self) -> Option<&io::Error> {
+        match self {
+            DurableError::NotAFile { .. } | DurableError::NotReplaceable { .. } => None,
+            DurableError::Io { source, .. } => Some(source),
+        }
+    }
+}
+
+/// True if an error of the file system can be corrected where it occurred, and does not mean that data are damaged: no
+/// permission, no space, a quota, a size limit, a file system that is read-only, faulty or not available.
+pub fn prevents_writing(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StaleNetworkFileHandle, StorageFull,
+        TimedOut,
+    };
+    let by_kind = matches!(
+        error.kind(),
+        FileTooLarge
+            | PermissionDenied
+            | QuotaExceeded
+            | ReadOnlyFilesystem
+            | StaleNetworkFileHandle
+            | StorageFull
+            | TimedOut
+    );
+    by_kind || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+}
+
+/// What a user can do about an I/O error on a file of Holdfast; in one place, so that the same error gets the same
+/// advice.
+pub fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "check that the directory exists on this node",
+        io::ErrorKind::PermissionDenied => "check owner and mode of the directory",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space there, or choose another directory",
+        io::ErrorKind::FileTooLarge => "raise the limit on file sizes (`ulimit -f`), or use another file system",
+        io::ErrorKind::ReadOnlyFilesystem => "choose a directory on a writable file system",
+        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "move away what is in the file's place"
+        }
+        _ => "check the file system's health",
+    }
+}
