@@ -143,12 +143,9 @@ fn drain(cluster: &Cluster, kind: Kind, ranks: usize, bytes: u64, directory: &Pa
     let streams = (0..u32::try_from(ranks)?).map(|rank| (Rank(rank), stream_bytes([bytes, bytes / 4]))).collect();
     let creation = match kind {
         Kind::Plain => None,
-        Kind::Packed => Some(DatasetCreation::new(
-            Arc::new(PosixDataset::at(directory).unwrap()),
-            u32::try_from(ranks)?,
-            &streams,
-            FILES,
-        )?),
+        Kind::Packed => {
+            Some(DatasetCreation::new(Arc::new(PosixDataset::at(directory)?), u32::try_from(ranks)?, &streams, FILES)?)
+        }
     };
     let places = creation.as_ref().map(DatasetCreation::places);
     let of_node = |node: &NodeName| -> Option<ContainerPlaces> {

@@ -29,8 +29,6 @@ pub mod hostlist;
 pub mod io_count;
 #[cfg(any(test, feature = "kill-points"))]
 pub mod kill_point;
-#[cfg(not(any(test, feature = "kill-points")))]
-mod kill_point;
 pub mod kvtree;
 pub mod owned;
 pub mod prefix;

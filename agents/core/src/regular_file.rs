@@ -70,7 +70,7 @@ fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
 pub(crate) fn refusal(errno: Errno, flags: OFlags) -> io::Error {
     match errno {
         Errno::LOOP if flags.contains(OFlags::NOFOLLOW) => {
-            io::Error::new(io::Error::from(errno).kind(), "it is a link, which is not followed")
+            io::Error::new(io::ErrorKind::InvalidInput, "it is a link, which is not followed")
         }
         errno => errno.into(),
     }

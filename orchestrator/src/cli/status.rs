@@ -77,7 +77,7 @@ fn with_current_outputs(mut history: History, job: &RunningJob) -> History {
         let store = store::open(&job.prefix).ok();
         let is_placed = |directory: &String| {
             let name = DirectoryName::new(directory.as_str()).ok();
-            store.as_ref().zip(name).is_some_and(|(store, name)| outputs::unplaced(&**store, &name).is_none())
+            store.as_ref().zip(name).is_some_and(|(store, name)| matches!(outputs::unplaced(&**store, &name), Ok(None)))
         };
         history.unplaced.retain(|directory, _| !is_placed(directory));
     }

@@ -137,7 +137,7 @@ pub fn add(
         if options.make_current && !options.dry_run && store.current()?.as_ref() != Some(name) {
             publish::make_current(store, name)?;
         }
-        let unplaced = outputs::unplaced(store, name);
+        let unplaced = outputs::unplaced(store, name)?;
         return Ok(AddReport { unplaced, ..AddReport::new(name, Some(entry.id), AddOutcome::AlreadyComplete) });
     }
     let access = if options.dry_run { DatasetAccess::Read } else { DatasetAccess::Write };

@@ -51,7 +51,7 @@ pub(super) fn delete_if(
         if occupant == DatasetOccupant::Nothing {
             return Ok(Deletion::Ended(listed));
         }
-        if outputs::is_output(store, directory) {
+        if outputs::is_output(store, directory)? {
             outputs::remove::remove(store, directory)?;
             return Ok(Deletion::Ended(true));
         }

@@ -25,7 +25,7 @@ use super::outputs::place::move_files;
 use super::rank_filemap::{FilemapWriter, RankFilemap};
 use super::scan::Scan;
 use super::summary::{self, Summary};
-use crate::store::{DatasetAccess, DatasetStore, DirectoryName, Occupied, PrefixError, Staged};
+use crate::store::{DatasetAccess, DatasetStore, DirectoryName, Occupied, PrefixError, Staged, known};
 use holdfast_model::{CheckpointId, Dataset, Unplaced};
 
 /// Records what the application declared of a dataset in its directory, and enters the directory into the index without
@@ -114,8 +114,8 @@ impl Publication {
             let _ = dataset.remove_staged(Staged::Abandoned);
         }
         let Some(summary) = &self.summary else {
-            // The link first, because a restart would follow it. A link that cannot be read is followed by no restart.
-            if index.current().is_ok_and(|current| current.as_ref() == Some(name)) {
+            // The link first, because a restart would follow it.
+            if known(index.current())?.flatten().as_ref() == Some(name) {
                 index.remove_current()?;
             }
             index.update(|index| index.set_complete(name, false))?;

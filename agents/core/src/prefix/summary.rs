@@ -12,7 +12,7 @@ use crate::control::meta::{format_crc, parse_crc};
 use crate::kvtree::Tree;
 use crate::store::base_name::check_base_name;
 use crate::store::dataset_files::{read_tree_if_there, write_tree};
-use crate::store::{DatasetAccess, DatasetFiles, DatasetStore, DirectoryName, OpenDataset, PrefixError};
+use crate::store::{DatasetAccess, DatasetFiles, DatasetStore, DirectoryName, OpenDataset, PrefixError, known};
 use holdfast_model::{CheckpointId, OutputPath, Rank};
 
 /// The summary file's name.
@@ -207,15 +207,24 @@ pub fn read(dataset: &dyn DatasetFiles) -> Result<Summary, PrefixError> {
     if let Some(tree) = read_tree_if_there(dataset, SUMMARY_FILE)? {
         return Summary::from_tree(&tree, &dataset.path_of(SUMMARY_FILE));
     }
-    Err(match exists(dataset, OLD_SUMMARY_FILE) {
+    Err(match exists(dataset, OLD_SUMMARY_FILE)? {
         true => PrefixError::OldSummary { path: dataset.path_of(OLD_SUMMARY_FILE) },
         false => PrefixError::NoSummary { directory: dataset.location().to_owned() },
     })
 }
 
-/// True if there is anything under this name. What cannot be examined is taken to be there.
-pub(super) fn exists(dataset: &dyn DatasetFiles, name: &str) -> bool {
-    !matches!(dataset.examine(name, None), Err(error) if error.kind() == io::ErrorKind::NotFound)
+/// True if there is anything under this name. What this user may not examine is taken to be there.
+///
+/// # Errors
+/// When the file system fails.
+pub(super) fn exists(dataset: &dyn DatasetFiles, name: &str) -> Result<bool, PrefixError> {
+    match dataset.examine(name, None) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => {
+            known(found.map_err(PrefixError::io("examine", dataset.path_of(name), "repeat the command")))?;
+            Ok(true)
+        }
+    }
 }
 
 /// Replaces the summary of a checkpoint directory.

@@ -13,7 +13,7 @@ use super::index::IndexEntry;
 use super::publish::Publication;
 use super::summary::{self, SUMMARY_FILE};
 use super::{dataset, index, ownership, rank_filemap};
-use crate::store::{DatasetAccess, DatasetOpener, DatasetStore, DirectoryName, PrefixError};
+use crate::store::{DatasetAccess, DatasetOpener, DatasetStore, DirectoryName, PrefixError, known};
 use holdfast_model::CheckpointId;
 
 /// A directory that a flush left.
@@ -28,7 +28,7 @@ pub struct UnfinishedFlush {
 pub fn of_job(store: &dyn DatasetStore, job: &str, open: DatasetOpener) -> Result<Vec<UnfinishedFlush>, PrefixError> {
     let mut found = Vec::new();
     for entry in index::read(store)?.unwrap_or_default().entries() {
-        if is_unfinished(store, &entry, job, open)? && !bypasses_the_cache(store, &entry.directory) {
+        if is_unfinished(store, &entry, job, open)? && !bypasses_the_cache(store, &entry.directory)? {
             found.push((entry.flushed, UnfinishedFlush { checkpoint: entry.id, directory: entry.directory }));
         }
     }
@@ -44,11 +44,12 @@ fn is_unfinished(
 ) -> Result<bool, PrefixError> {
     let of_job = entry.complete != Some(true) && dataset::job_of(store, &entry.directory).is_some_and(|of| of == job);
     // A job id in a name or a record is no proof: another user may have written it.
-    Ok(of_job && ownership::is_own(store, &entry.directory) && holds_only_a_flush(store, &entry.directory, open)?)
+    Ok(of_job && ownership::is_own(store, &entry.directory)? && holds_only_a_flush(store, &entry.directory, open)?)
 }
 
-fn bypasses_the_cache(store: &dyn DatasetStore, directory: &DirectoryName) -> bool {
-    dataset::read(store, directory).is_ok_and(|dataset| dataset.is_some_and(|dataset| dataset.direct.is_some()))
+fn bypasses_the_cache(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool, PrefixError> {
+    let record = known(dataset::read(store, directory))?.flatten();
+    Ok(record.is_some_and(|record| record.direct.is_some()))
 }
 
 /// True if neither a drain nor `index add` has written there. A missing directory holds nothing else.
@@ -70,9 +71,9 @@ fn holds_only_a_flush(
         return Ok(false);
     }
     // A flush writes its summary when all files are there.
-    Ok(match summary::read(&*files) {
-        Ok(summary) => summary.complete,
-        Err(_) => !summary::exists(&*files, SUMMARY_FILE),
+    Ok(match known(summary::read(&*files))? {
+        Some(summary) => summary.complete,
+        None => !summary::exists(&*files, SUMMARY_FILE)?,
     })
 }
 
@@ -84,7 +85,7 @@ fn holds_only_a_flush(
 pub fn abandon(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool, PrefixError> {
     let entry = index::read(store)?.unwrap_or_default().entry(directory);
     let now = entry.and_then(|entry| entry.flushed).unwrap_or_default();
-    if let Ok(summary) = summary::of(store, directory)
+    if let Some(summary) = known(summary::of(store, directory))?
         && summary.complete
     {
         // The link stays: a restart chooses between the complete entries by itself.

@@ -110,6 +110,15 @@ pub enum PrefixError {
     NoSummary { directory: PathBuf },
 }
 
+/// What was read, or `None` if it says nothing: it is missing or damaged, or this user may not read it. Decisions are
+/// made on what is there; while a file system fails, none is made.
+pub(crate) fn known<T>(read: Result<T, PrefixError>) -> Result<Option<T>, PrefixError> {
+    match read {
+        Err(error) if error.is_of_the_system() => Err(error),
+        read => Ok(read.ok()),
+    }
+}
+
 impl PrefixError {
     /// True if what was to be used does not exist.
     pub fn is_missing(&self) -> bool {
@@ -128,6 +137,22 @@ impl PrefixError {
             PrefixError::Io { source, .. } => durable::prevents_writing(source),
             _ => false,
         }
+    }
+
+    /// True if the file system failed, and it is unknown what is there. Not for what is missing, damaged, no regular
+    /// file, or not readable for this user.
+    fn is_of_the_system(&self) -> bool {
+        let source = match self {
+            PrefixError::Io { source, .. }
+            | PrefixError::Owned(OwnedError::Io { source, .. })
+            | PrefixError::HashFile(HashFileError::Read { source, .. }) => source,
+            _ => return false,
+        };
+        use io::ErrorKind::{InvalidData, InvalidInput, NotADirectory, NotFound, PermissionDenied, UnexpectedEof};
+        !matches!(
+            source.kind(),
+            InvalidData | InvalidInput | NotADirectory | NotFound | PermissionDenied | UnexpectedEof
+        )
     }
 
     /// An error of the file system with its action, path and remedy.

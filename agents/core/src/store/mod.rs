@@ -30,6 +30,7 @@ pub use dataset_store::{
 };
 pub use directory_name::{DirectoryName, NameParts};
 pub use error::PrefixError;
+pub(crate) use error::known;
 pub use posix::{PosixDataset, PosixStore};
 pub use staged::{Staged, StagedAppender, StagedFile, StagedWriter};
 

@@ -29,7 +29,7 @@ pub(super) fn place(args: &PlaceArgs, output: Style) -> Result<u8, Failure> {
     let directory = DirectoryName::given(&args.directory)?;
     let occupied = if args.replace { Occupied::Replace } else { Occupied::Keep };
     let (placed, unplaced) = match args.dry_run {
-        true => (0, outputs::unplaced(store, &directory)),
+        true => (0, outputs::unplaced(store, &directory)?),
         false => outputs::place::place(store, &directory, occupied)?,
     };
     let fields = json!({

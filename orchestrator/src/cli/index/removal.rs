@@ -163,9 +163,15 @@ pub(super) fn prune(args: &PruneArgs, output: Style) -> Result<u8, Failure> {
         }
     };
     let entries = index::read(store)?.unwrap_or_default().entries().into_iter();
-    let (own, others): (Vec<_>, Vec<_>) = entries.partition(|entry| ownership::is_own(store, &entry.directory));
-    if !others.is_empty() {
-        output.warn(&format!("{} checkpoints of other users do not count, and are not deleted", others.len()));
+    let (mut own, mut others) = (Vec::new(), 0);
+    for entry in entries {
+        match ownership::is_own(store, &entry.directory)? {
+            true => own.push(entry),
+            false => others += 1,
+        }
+    }
+    if others > 0 {
+        output.warn(&format!("{others} checkpoints of other users do not count, and are not deleted"));
     }
     let candidates: Vec<PruneCandidate> = own.into_iter().map(candidate).collect();
     let pruned = prune::plan(&candidates, current.as_ref(), rules);

@@ -21,14 +21,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use holdfast_model::dataset::default_name;
-use holdfast_model::{CheckpointId, OutputPath, Unplaced};
+use holdfast_model::{CheckpointId, Dataset, OutputPath, Unplaced};
 
 use super::index::{Index, IndexEntry};
-use super::summary::OLD_SUMMARY_FILE;
+use super::summary::{OLD_SUMMARY_FILE, exists};
 use super::{dataset, index, ownership, rank_filemap, summary};
 use crate::control::meta::{self, Meta};
 use crate::redundancy::registry;
-use crate::store::{DatasetAccess, DatasetOccupant, DatasetStore, DirectoryName, OutputOccupant, PrefixError};
+use crate::store::{DatasetAccess, DatasetOccupant, DatasetStore, DirectoryName, OutputOccupant, PrefixError, known};
 
 const PLACE_REMEDY: &str = "the file stays in the directory of its dataset; make its place free, then repeat";
 
@@ -84,27 +84,30 @@ pub fn unplaced_of_job(store: &dyn DatasetStore, job: &str) -> Result<Vec<Unplac
     let entries = index::read(store)?.unwrap_or_default().entries().into_iter();
     let complete = entries.filter(|entry| entry.complete == Some(true));
     let of_job = complete.filter(|entry| dataset::job_of(store, &entry.directory).as_deref() == Some(job));
-    Ok(of_job.filter_map(|entry| unplaced(store, &entry.directory)).collect())
+    of_job.filter_map(|entry| unplaced(store, &entry.directory).transpose()).collect()
 }
 
 /// The files of a complete dataset of this user that are not at their paths; `None` if there is none.
-pub fn unplaced(store: &dyn DatasetStore, directory: &DirectoryName) -> Option<Unplaced> {
-    let record = dataset::read(store, directory).ok().flatten()?;
-    if !record.output || !ownership::is_own(store, directory) {
-        return None;
+///
+/// # Errors
+/// When the file system fails.
+pub fn unplaced(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Option<Unplaced>, PrefixError> {
+    if output_record(store, directory)?.is_none() || !ownership::is_own(store, directory)? {
+        return Ok(None);
     }
-    let here = store.open(directory, DatasetAccess::Read).ok()?;
-    let listed: BTreeSet<String> = here.list().ok()?.into_iter().map(|file| file.name).collect();
+    let Some(here) = known(store.open(directory, DatasetAccess::Read))? else { return Ok(None) };
+    let listed = here.list().map_err(PrefixError::io("list", here.location(), PLACE_REMEDY));
+    let listed: BTreeSet<String> = known(listed)?.unwrap_or_default().into_iter().map(|file| file.name).collect();
     // The summary may be large.
     if listed.iter().all(|name| is_of_a_dataset(name)) {
-        return None;
+        return Ok(None);
     }
-    let summary = summary::read(&*here).ok()?;
+    let Some(summary) = known(summary::read(&*here))? else { return Ok(None) };
     let waiting = summary
         .output_files()
         .into_iter()
         .filter(|(path, file)| !is_inside(directory, path) && listed.contains(&file.name));
-    waiting.map(|(path, _)| path).fold(None, |unplaced, path| add_unplaced(unplaced, directory, path))
+    Ok(waiting.map(|(path, _)| path).fold(None, |unplaced, path| add_unplaced(unplaced, directory, path)))
 }
 
 fn add_unplaced(unplaced: Option<Unplaced>, directory: &DirectoryName, path: &OutputPath) -> Option<Unplaced> {
@@ -162,14 +165,12 @@ fn owners<'a>(
 ) -> Result<Vec<Owner<'a>>, PrefixError> {
     let mut owners = Vec::new();
     for entry in index.entries() {
-        if own == Some(&entry.directory) || !ownership::is_own(store, &entry.directory) {
+        if own == Some(&entry.directory) || !ownership::is_own(store, &entry.directory)? {
             continue;
         }
-        // A dataset whose record or summary cannot be read claims nothing.
-        let Some(record) = dataset::read(store, &entry.directory).ok().flatten().filter(|record| record.output) else {
-            continue;
-        };
-        let Ok(summary) = summary::of(store, &entry.directory) else { continue };
+        // A dataset whose record or summary is damaged claims nothing.
+        let Some(record) = output_record(store, &entry.directory)? else { continue };
+        let Some(summary) = known(summary::of(store, &entry.directory))? else { continue };
         let files = summary.output_files();
         if let Some(path) = taken.iter().find(|path| files.contains_key(*path)) {
             let name = record.name.unwrap_or_else(|| default_name(entry.id));
@@ -193,22 +194,27 @@ fn check_directory(
     let Some(first) = output_path.parents().next() else { return Ok(None) };
     let Ok(directory) = DirectoryName::new(first) else { return Ok(None) };
     let Some(entry) = index.entry(&directory).filter(|_| own != Some(&directory)) else { return Ok(None) };
-    let record = dataset::read(store, &directory).ok().flatten();
-    let output = record.as_ref().is_some_and(|record| record.output);
-    let known = record.and_then(|record| record.name).unwrap_or_else(|| default_name(entry.id));
-    if output && entry.complete == Some(true) && !has_file(store, &directory, output_path) {
-        return Ok(None);
-    }
-    if output && (known == name || entry.id >= id) && ownership::is_own(store, &directory) {
-        return Ok(Some(directory));
+    if let Some(record) = output_record(store, &directory)? {
+        if entry.complete == Some(true) && !has_file(store, &directory, output_path)? {
+            return Ok(None);
+        }
+        let is_attempt = entry.id >= id || record.name.unwrap_or_else(|| default_name(entry.id)) == name;
+        if is_attempt && ownership::is_own(store, &directory)? {
+            return Ok(Some(directory));
+        }
     }
     Err(PrefixError::InDataset { path: output_path.clone(), directory })
 }
 
 /// True for a dataset whose files are removed one by one: other datasets may have files in its directory.
-pub(super) fn is_output(store: &dyn DatasetStore, directory: &DirectoryName) -> bool {
-    dataset::read(store, directory).is_ok_and(|record| record.is_some_and(|record| record.output))
-        || summary::of(store, directory).is_ok_and(|summary| !summary.output_files().is_empty())
+pub(super) fn is_output(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool, PrefixError> {
+    Ok(output_record(store, directory)?.is_some()
+        || known(summary::of(store, directory))?.is_some_and(|summary| !summary.output_files().is_empty()))
+}
+
+/// The record of an output; `None` if it is missing, damaged, or of another dataset.
+fn output_record(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Option<Dataset>, PrefixError> {
+    Ok(known(dataset::read(store, directory))?.flatten().filter(|record| record.output))
 }
 
 /// True if the path leads to a file of this dataset's directory.
@@ -217,13 +223,13 @@ fn is_inside(directory: &DirectoryName, path: &OutputPath) -> bool {
 }
 
 /// True if a dataset has a file of its own at a path, in its directory; not one that was moved there.
-fn has_file(store: &dyn DatasetStore, directory: &DirectoryName, path: &OutputPath) -> bool {
+fn has_file(store: &dyn DatasetStore, directory: &DirectoryName, path: &OutputPath) -> Result<bool, PrefixError> {
     if !is_inside(directory, path) {
-        return false;
+        return Ok(false);
     }
-    let Ok(here) = store.open(directory, DatasetAccess::Read) else { return false };
-    here.examine(&Meta::name_for(path.base_name()), None).is_ok()
-        && !summary::read(&*here).is_ok_and(|summary| summary.output_files().contains_key(path))
+    let Some(here) = known(store.open(directory, DatasetAccess::Read))? else { return Ok(false) };
+    Ok(exists(&*here, &Meta::name_for(path.base_name()))?
+        && !known(summary::read(&*here))?.is_some_and(|summary| summary.output_files().contains_key(path)))
 }
 
 #[cfg(test)]
@@ -287,7 +293,7 @@ mod tests {
         fn publish(&self, copied: &(DirectoryName, Summary)) -> Result<bool, PrefixError> {
             let (directory, summary) = copied.clone();
             let published = Publication::of_copy(directory, Some(summary), false, some_time()).publish(self.store())?;
-            assert_eq!(published.unplaced, unplaced(self.store(), &copied.0));
+            assert_eq!(published.unplaced, unplaced(self.store(), &copied.0).unwrap());
             Ok(published.complete)
         }
 
@@ -529,7 +535,7 @@ mod tests {
             assert_eq!(place::place(store, &directory, Occupied::Keep).unwrap(), (0, Some(expected)));
             assert_eq!(place::place(store, &directory, Occupied::Replace).unwrap(), (1, None));
             assert_eq!((world.read("out/a"), world.read("plot/a")), (Some("plot out/a".to_owned()), None));
-            assert_eq!(unplaced(store, &directory), None);
+            assert_eq!(unplaced(store, &directory).unwrap(), None);
             let outside = remove::outside(store, &directory).unwrap();
             assert_eq!(outside.iter().map(OutputPath::as_str).collect::<Vec<_>>(), ["out/a", "out/b"]);
             assert!(place::place(store, &name("other"), Occupied::Keep).is_err(), "not in the index");

@@ -13,7 +13,7 @@ use crate::prefix::index::{self, Index, IndexChange};
 use crate::prefix::summary::{self, Summary, SummaryFile, exists};
 use crate::prefix::{dataset, ownership};
 use crate::store::{
-    DatasetAccess, DatasetOccupant, DatasetStore, DirectoryName, Occupied, OutputOccupant, PrefixError, Taken,
+    DatasetAccess, DatasetOccupant, DatasetStore, DirectoryName, Occupied, OutputOccupant, PrefixError, Taken, known,
 };
 
 /// Moves the files of a complete dataset of this user to their paths: what the user requests for files that stayed in
@@ -34,7 +34,7 @@ pub fn place(
         // Only those of this user are placed.
         store.open(directory, DatasetAccess::Write)?;
         let waiting = |unplaced: &Option<Unplaced>| unplaced.as_ref().map_or(0, |unplaced| unplaced.files);
-        let before = waiting(&unplaced(store, directory));
+        let before = waiting(&unplaced(store, directory)?);
         let left = move_files(index, directory, &summary::of(store, directory)?, occupied)?;
         Ok((before.saturating_sub(waiting(&left)), left))
     })
@@ -61,9 +61,13 @@ pub(in crate::prefix) fn move_files(
     if record.as_ref().is_some_and(|record| !record.output) {
         return Ok(None);
     }
-    let mut waiting = files.clone();
-    // Those that are at their paths already: moved before, or written there by the ranks.
-    waiting.retain(|_, file| exists(&*here, &file.name));
+    // Others are at their paths already: moved before, or written there by the ranks.
+    let mut waiting = BTreeMap::new();
+    for (path, file) in &files {
+        if exists(&*here, &file.name)? {
+            waiting.insert(*path, *file);
+        }
+    }
     let bypasses_the_cache = record.as_ref().is_some_and(|record| record.direct.is_some());
     let claimed = if bypasses_the_cache { &files } else { &waiting };
     if claimed.is_empty() {
@@ -96,7 +100,7 @@ fn make_room(
     files: &BTreeMap<&OutputPath, &SummaryFile>,
 ) -> Result<(), PrefixError> {
     let (store, index) = (change.store, change.read()?);
-    let mut replaced = half_deleted(store, &index, directory, name);
+    let mut replaced = half_deleted(store, &index, directory, name)?;
     let mut taken = BTreeSet::new();
     for path in files.keys() {
         replaced.extend(check_directory(store, &index, Some(directory), id, name, path)?);
@@ -115,7 +119,7 @@ fn make_room(
         change.update(|index| index.set_complete(earlier, false))?;
         // Otherwise it would be marked as complete again: `unfinished::abandon`.
         if matches!(store.occupant(earlier), Ok(DatasetOccupant::Dataset))
-            && let Ok(summary) = summary::of(store, earlier)
+            && let Some(summary) = known(summary::of(store, earlier))?
         {
             let here = store.open(earlier, DatasetAccess::Write)?;
             summary::write(&*here, &Summary { complete: false, ..summary })?;
@@ -128,24 +132,37 @@ fn make_room(
 
 /// The earlier attempts of an output that are not complete: the deletion of one was interrupted, or it was never
 /// complete. Of an entry without any file of a dataset, only the entry is left.
-fn half_deleted(store: &dyn DatasetStore, index: &Index, own: &DirectoryName, name: &str) -> BTreeSet<DirectoryName> {
-    let incomplete = index.entries().into_iter().filter(|entry| entry.complete == Some(false));
-    let earlier = incomplete.filter(|entry| {
-        entry.directory != *own
-            && ownership::is_own(store, &entry.directory)
-            && match dataset::read(store, &entry.directory) {
-                Ok(Some(record)) => record.output && record.name.unwrap_or_else(|| default_name(entry.id)) == name,
-                Ok(None) => holds_nothing(store, &entry.directory),
-                Err(_) => false,
-            }
-    });
-    earlier.map(|entry| entry.directory).collect()
+fn half_deleted(
+    store: &dyn DatasetStore,
+    index: &Index,
+    own: &DirectoryName,
+    name: &str,
+) -> Result<BTreeSet<DirectoryName>, PrefixError> {
+    let mut earlier = BTreeSet::new();
+    for entry in index.entries() {
+        let directory = &entry.directory;
+        if entry.complete != Some(false) || directory == own || !ownership::is_own(store, directory)? {
+            continue;
+        }
+        let is_earlier = match known(dataset::read(store, directory))? {
+            Some(Some(record)) => record.output && record.name.unwrap_or_else(|| default_name(entry.id)) == name,
+            Some(None) => holds_nothing(store, directory)?,
+            None => false,
+        };
+        if is_earlier {
+            earlier.insert(entry.directory);
+        }
+    }
+    Ok(earlier)
 }
 
 /// True if a dataset is missing, or contains no file of a dataset.
-fn holds_nothing(store: &dyn DatasetStore, directory: &DirectoryName) -> bool {
-    match store.open(directory, DatasetAccess::Read) {
-        Err(error) => error.is_missing(),
-        Ok(here) => here.list().is_ok_and(|files| !files.iter().any(|file| is_of_a_dataset(&file.name))),
-    }
+fn holds_nothing(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool, PrefixError> {
+    let here = match store.open(directory, DatasetAccess::Read) {
+        Err(error) if error.is_missing() => return Ok(true),
+        here => here,
+    };
+    let Some(here) = known(here)? else { return Ok(false) };
+    let listed = here.list().map_err(PrefixError::io("list", here.location(), PLACE_REMEDY))?;
+    Ok(!listed.iter().any(|file| is_of_a_dataset(&file.name)))
 }

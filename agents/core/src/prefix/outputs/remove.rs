@@ -11,7 +11,7 @@ use crate::prefix::summary::{self, SUMMARY_FILE, Summary, SummaryFile, exists};
 use crate::prefix::{dataset, index, ownership};
 use crate::store::dataset_files::read_meta;
 use crate::store::{
-    DatasetAccess, DatasetFiles, DatasetStore, DirectoryName, OpenDataset, OutputOccupant, PrefixError, Staged,
+    DatasetAccess, DatasetFiles, DatasetStore, DirectoryName, OpenDataset, OutputOccupant, PrefixError, Staged, known,
 };
 
 const REMOVE: &str = "remove";
@@ -22,7 +22,7 @@ const REMOVE_REMEDY: &str = "check that you may write to the directory, then rep
 /// the call can be repeated.
 pub(in crate::prefix) fn remove(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<(), PrefixError> {
     let Some(here) = opened(store, directory)? else { return Ok(()) };
-    let files = files_of(&*here);
+    let files = files_of(&*here)?;
     for paths in by_directory(placed(store, directory, &*here, &files)?.into_iter()) {
         let Some(first) = paths.first() else { continue };
         let Some(parent) = store.output_directory(first).map_err(failed(store, REMOVE, first, REMOVE_REMEDY))? else {
@@ -57,42 +57,46 @@ fn leave_to_others(
         if directory == own {
             continue;
         }
-        let here = store.open(directory, DatasetAccess::Read).ok();
-        let theirs = here.as_ref().and_then(|here| summary::read(&**here).ok());
+        let here = known(store.open(directory, DatasetAccess::Read))?;
+        let theirs = here.as_ref().map(|here| known(summary::read(&**here))).transpose()?.flatten();
         let theirs = theirs.as_ref().map(Summary::output_files).unwrap_or_default();
-        let mut output = None;
-        paths.retain(|path| {
+        let leads_inside = |path: &OutputPath| path.parents().next() == Some(directory.as_str());
+        let is_output = paths.iter().any(|path| leads_inside(path)) && is_output(store, directory)?;
+        let mut kept = BTreeSet::new();
+        for path in std::mem::take(paths) {
             // A file in the dataset's directory was not moved, unless that is where its path leads.
-            let is_here = || here.as_ref().is_some_and(|here| exists(&**here, path.base_name()));
-            let has_it = theirs.contains_key(path) && (is_inside(directory, path) || !is_here());
-            let mut may_be_inside =
-                || *output.get_or_insert_with(|| is_output(store, directory)) && !has_file(store, directory, path);
-            !has_it && (path.parents().next() != Some(directory.as_str()) || may_be_inside())
-        });
+            let is_here = || here.as_ref().map_or(Ok(false), |here| exists(&**here, path.base_name()));
+            let has_it = theirs.contains_key(path) && (is_inside(directory, path) || !is_here()?);
+            let disturbs = leads_inside(path) && (!is_output || has_file(store, directory, path)?);
+            if !has_it && !disturbs {
+                kept.insert(path);
+            }
+        }
+        *paths = kept;
     }
     Ok(())
 }
 
 /// The output files of a dataset, from its summary or, if that is damaged, from the meta files that are there. A
 /// dataset without a summary has none: files are moved after it is written.
-fn files_of(here: &dyn DatasetFiles) -> BTreeMap<OutputPath, SummaryFile> {
-    match summary::read(here) {
-        Ok(summary) => {
-            return summary.output_files().into_iter().map(|(path, file)| (path.clone(), file.clone())).collect();
-        }
-        Err(PrefixError::NoSummary { .. } | PrefixError::OldSummary { .. }) => return BTreeMap::new(),
-        Err(_) => {}
+fn files_of(here: &dyn DatasetFiles) -> Result<BTreeMap<OutputPath, SummaryFile>, PrefixError> {
+    let summary = match summary::read(here) {
+        Err(PrefixError::NoSummary { .. } | PrefixError::OldSummary { .. }) => return Ok(BTreeMap::new()),
+        summary => known(summary)?,
+    };
+    if let Some(summary) = summary {
+        let files = summary.output_files().into_iter();
+        return Ok(files.map(|(path, file)| (path.clone(), file.clone())).collect());
     }
-    let listed = here.list().unwrap_or_default().into_iter();
+    let listed = here.list().map_err(PrefixError::io("list", here.location(), REMOVE_REMEDY))?.into_iter();
     let metas = listed.filter_map(|file| read_meta(here, file.name.strip_suffix(meta::EXTENSION)?).ok());
-    metas
-        .filter_map(|meta| {
-            let path = meta.output_path.clone()?;
-            let Meta { file: name, size, crc, .. } = meta;
-            let output_path = Some(path.clone());
-            Some((path, SummaryFile { name, size: Some(size), crc, fetch: true, failed: false, output_path }))
-        })
-        .collect()
+    let files = metas.filter_map(|meta| {
+        let path = meta.output_path.clone()?;
+        let Meta { file: name, size, crc, .. } = meta;
+        let output_path = Some(path.clone());
+        Some((path, SummaryFile { name, size: Some(size), crc, fetch: true, failed: false, output_path }))
+    });
+    Ok(files.collect())
 }
 
 fn remove_own_files(here: &dyn OpenDataset, files: &BTreeMap<OutputPath, SummaryFile>) -> Result<(), PrefixError> {
@@ -113,11 +117,11 @@ fn remove_own_files(here: &dyn OpenDataset, files: &BTreeMap<OutputPath, Summary
 /// # Errors
 /// As the removal: it belongs to another user, or cannot be read.
 pub fn outside(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Vec<OutputPath>, PrefixError> {
-    if !is_output(store, directory) {
+    if !is_output(store, directory)? {
         return Ok(Vec::new());
     }
     let Some(here) = opened(store, directory)? else { return Ok(Vec::new()) };
-    let files = files_of(&*here);
+    let files = files_of(&*here)?;
     let placed = placed(store, directory, &*here, &files)?.into_iter();
     Ok(placed.filter(|path| !is_inside(directory, path)).cloned().collect())
 }
@@ -139,9 +143,13 @@ fn placed<'a>(
     here: &dyn OpenDataset,
     files: &'a BTreeMap<OutputPath, SummaryFile>,
 ) -> Result<BTreeSet<&'a OutputPath>, PrefixError> {
-    let mut placed: BTreeSet<&OutputPath> = files.keys().collect();
-    // A file that is still in the dataset's directory was not moved: what is at its path belongs to another dataset.
-    placed.retain(|path| !exists(here, path.base_name()));
+    let mut placed = BTreeSet::new();
+    for path in files.keys() {
+        // A file that is still in the dataset's directory was not moved: what is at its path belongs to another dataset.
+        if !exists(here, path.base_name())? {
+            placed.insert(path);
+        }
+    }
     leave_to_others(store, directory, &mut placed)?;
     let mut found = BTreeSet::new();
     for path in placed {
