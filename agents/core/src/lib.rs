@@ -21,6 +21,7 @@
 
 pub mod calls;
 pub mod control;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod durable;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -30,14 +31,18 @@ pub mod io_count;
 #[cfg(any(test, feature = "kill-points"))]
 pub mod kill_point;
 pub mod kvtree;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod owned;
 pub mod prefix;
 pub mod redundancy;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod regular_file;
 #[cfg(test)]
 mod scheme_tests;
 pub mod state_directory;
 pub mod state_files;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod store;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod temporary;
 pub mod workers;

@@ -16,6 +16,7 @@ pub mod dataset_store;
 pub mod directory_name;
 pub mod error;
 #[cfg(any(test, feature = "kill-points"))]
+#[allow(clippy::disallowed_methods)]
 pub mod memory;
 pub mod posix;
 pub mod staged;
