@@ -196,34 +196,67 @@ fn a_dataset_that_is_exchanged_with_a_link_is_scanned_rebuilt_copied_and_deleted
     });
 }
 
+const PLACE_AND_DELETE: [&[&str]; 3] =
+    [&["index", "place", "--replace", NAME], &["index", "place", NAME], &["index", "delete", "--yes", NAME]];
+
+impl Prepared {
+    /// Makes a complete output whose files belong below `out/below`.
+    fn prepare_output(&self) {
+        let prefix = self.world.prefix();
+        let directory = prefix.join(NAME);
+        copy_tree(&self.pristine, &directory);
+        let here = PosixDataset::at(&directory).unwrap();
+        let mut listed = summary::read(&here).unwrap();
+        for file in listed.by_rank.values_mut().flat_map(|rank| &mut rank.files) {
+            file.output_path = Some(OutputPath::parse(&format!("out/below/{}", file.name)).unwrap());
+        }
+        summary::write(&here, &listed).unwrap();
+        let output = Dataset { output: true, ..Dataset::default() };
+        dataset::write(&output, "17", &here).unwrap();
+        let store = PosixStore::open(&prefix).unwrap();
+        let name = DirectoryName::new(NAME).unwrap();
+        let flushed = chrono::NaiveDate::from_ymd_opt(2026, 11, 20).unwrap().and_hms_opt(10, 0, 0).unwrap();
+        let entered = index::update(&store, |index| {
+            index.add(CheckpointId(8), &name, flushed);
+            index.set_complete(&name, true);
+        });
+        entered.unwrap();
+    }
+}
+
 #[test]
 fn the_directory_of_an_output_that_is_exchanged_with_a_link_gets_no_file_elsewhere() {
     Prepared::each(|prepared| {
-        let prefix = prepared.world.prefix();
-        let directory = prefix.join(NAME);
-        let flushed = chrono::NaiveDate::from_ymd_opt(2026, 11, 20).unwrap().and_hms_opt(10, 0, 0).unwrap();
         let prepare = || {
-            copy_tree(&prepared.pristine, &directory);
-            let here = PosixDataset::at(&directory).unwrap();
-            let mut listed = summary::read(&here).unwrap();
-            for file in listed.by_rank.values_mut().flat_map(|rank| &mut rank.files) {
-                file.output_path = Some(OutputPath::parse(&format!("out/below/{}", file.name)).unwrap());
-            }
-            summary::write(&here, &listed).unwrap();
-            let output = Dataset { output: true, ..Dataset::default() };
-            dataset::write(&output, "17", &here).unwrap();
-            fs::create_dir_all(prefix.join("out/below")).unwrap();
-            let store = PosixStore::open(&prefix).unwrap();
-            let name = DirectoryName::new(NAME).unwrap();
-            let entered = index::update(&store, |index| {
-                index.add(CheckpointId(8), &name, flushed);
-                index.set_complete(&name, true);
-            });
-            entered.unwrap();
+            prepared.prepare_output();
+            fs::create_dir_all(prepared.world.prefix().join("out/below")).unwrap();
         };
-        let commands: [&[&str]; 3] =
-            [&["index", "place", "--replace", NAME], &["index", "place", NAME], &["index", "delete", "--yes", NAME]];
-        prepared.attack("out", &prepared.private, prepare, &commands);
+        prepared.attack("out", &prepared.private, prepare, &PLACE_AND_DELETE);
+    });
+}
+
+#[test]
+fn a_link_of_the_user_that_another_one_has_renamed_is_not_followed() {
+    Prepared::each(|prepared| {
+        let prefix = prepared.world.prefix();
+        let prepare = || {
+            prepared.prepare_output();
+            // The user's own link to the current checkpoint; what it leads to is another link.
+            let led_to = fs::read_link(prefix.join("scr.current")).unwrap();
+            fs::rename(prefix.join("scr.current"), prefix.join("out")).unwrap();
+            fs::rename(prefix.join(&led_to), prefix.join("aside")).unwrap();
+            symlink(&prepared.private, prefix.join(&led_to)).unwrap();
+        };
+        prepare();
+        give(prepared.user, prefix.clone());
+        for words in PLACE_AND_DELETE {
+            let ran = prepared.command(words).arg("--prefix").arg(&prefix).output().unwrap();
+            let printed = String::from_utf8_lossy(&ran.stderr);
+            // What was not placed is deleted in the dataset's directory.
+            let is_refused = !ran.status.success() && printed.contains("link");
+            assert!(is_refused || words[1] == "delete", "{words:?}: {printed}");
+            assert_eq!(seen(&prepared.private), prepared.before, "{words:?}: {printed}");
+        }
     });
 }
 

@@ -115,6 +115,11 @@ fn a_flush_of_another_user_is_neither_completed_nor_removed() {
         assert!(directory.join("run.sh").exists(), "{whole}");
         let (done, printed) = index_command(&world, &["delete", "--yes", name.as_str()]);
         assert!(!done && printed.contains("user"), "{printed}");
+        for words in [["prune", "--dry-run"], ["prune", "--yes"]] {
+            let (done, printed) = index_command(&world, &[&words[..], &["--incomplete", "--keep", "1"]].concat());
+            assert!(done && !printed.contains(name.as_str()) && !printed.contains(PROGRAM), "{printed}");
+        }
+        assert_intact(&world);
         // From the files that are in a directory of the victim, it writes a summary of its own.
         let (done, printed) = index_command(&world, &["add", name.as_str()]);
         assert!(done != whole && (done || printed.contains("--copy")), "{printed}");
