@@ -247,6 +247,8 @@ fn a_link_of_the_user_that_another_one_has_renamed_is_not_followed() {
             fs::rename(prefix.join(&led_to), prefix.join("aside")).unwrap();
             symlink(&prepared.private, prefix.join(&led_to)).unwrap();
         };
+        // What is prepared is written by this process.
+        give(prepared.user.map(|_| 0), prefix.clone());
         prepare();
         give(prepared.user, prefix.clone());
         for words in PLACE_AND_DELETE {
