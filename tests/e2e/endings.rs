@@ -1,6 +1,7 @@
 //! How the application itself ends a job.
 
 use crate::job::Job;
+use crate::library::hydra;
 use crate::pfs;
 use crate::world::World;
 
@@ -74,5 +75,28 @@ fn exit_0_without_finalize_is_not_finished() {
     let job = Job::new(&world, 0).heat("--no-finalize").top("relaunch: {no_progress_limit: 2}");
     job.run(91).prints(&["without calling finalize"]);
     pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_crash_before_the_ranks_have_joined_is_no_attempt_under_a_launcher_of_mpi() {
+    let program = hydra();
+    let world = World::new();
+    let crashed = world.path("crashed");
+    // The first rank that comes here crashes, as Open MPI does by chance.
+    let script = format!("mkdir {} 2>/dev/null && kill -SEGV $$; exec \"$@\"", crashed.display());
+    let holdfast = world.holdfast([""; 0]).get_program().to_owned();
+    let job = Job::new(&world, 0).top("relaunch: {attempts: 0}");
+    let through = format!(
+        "launcher: mpirun\n  launcher_program: {program}\n  command: [sh, -c, {script:?}, sh, {:?}, ",
+        holdfast.to_str().unwrap()
+    );
+    let spec = world.write("mpi.yaml", &job.yaml().replace("command: [\"holdfast\", ", &through));
+    let ran = world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    pfs::assert_current(&world.prefix(), 8);
+    assert_eq!(world.all("generation_launched").len(), 2);
+    let event = world.the("mpi_start_crashed");
+    assert_eq!((&event["crashes"], &event["limit"]), (&1.into(), &3.into()));
+    assert!(ran.err.contains("which is no attempt (1 of at most 3 times)"), "{}", ran.err);
     world.assert_nothing_is_left();
 }

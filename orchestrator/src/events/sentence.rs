@@ -117,6 +117,10 @@ impl LogEvent {
                 "warning: all {count} datasets that the application wrote were dropped, none was kept; the last, \
                  {checkpoint}: {reason}"
             ),
+            LogEvent::MpiStartCrashed { crashes, limit, .. } => format!(
+                "the ranks crashed before they had joined, as when MPI cannot start: they are launched again, which is \
+                 no attempt ({crashes} of at most {limit} times)"
+            ),
             LogEvent::LibraryLeftNothing { base, .. } => format!(
                 "no SCR control files below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
                  system configuration file of their SCR library"

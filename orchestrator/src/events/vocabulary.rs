@@ -202,6 +202,14 @@ vocabulary! {
         /// Why it was dropped.
         reason: String,
     },
+    /// A generation crashed before its ranks had joined, as when MPI cannot start. The next launch is no attempt.
+    MpiStartCrashed {
+        generation: Generation,
+        /// Such crashes so far.
+        crashes: u32,
+        /// Crashes that do not count for `relaunch.attempts` and `relaunch.no_progress_limit`, at most.
+        limit: u32,
+    },
     /// LLNL's library was to write checkpoints, and there are no SCR control files in the control directory.
     LibraryLeftNothing {
         generation: Generation,

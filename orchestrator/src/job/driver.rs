@@ -139,6 +139,7 @@ impl<'job> JobDriver<'job> {
         let OpenedStep { at, step, prepared, prefix, lock: _lock, event_log, mut state } = opened;
         let end = allocation.end().map(settings::epoch);
         let mut config = settings::config(spec, step, allocation.nodes(), *started, end);
+        config.mpi_start &= prepared.launcher.starts_mpi();
         let job_prefix = self.shell.prefix.clone();
         let excluded = ExcludedNodes::new(spec, job_prefix.clone(), allocation.job_id());
         config.excluded = excluded.read()?;

@@ -65,6 +65,11 @@ pub trait Launcher: Send + Sync {
         Err(LaunchError::NotPlain)
     }
 
+    /// True if it connects the processes of programs of MPI, whose start can fail by chance.
+    fn starts_mpi(&self) -> bool {
+        false
+    }
+
     /// The plan of a generation.
     ///
     /// # Errors

@@ -3,10 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_model::{Generation, NodeName};
+use holdfast_model::{Generation, NodeName, RankEnd};
 
+use super::classify::ActiveGeneration;
 use super::exclusion::Exclusion;
+use crate::events::EndCause;
 use crate::spec::ExitAction;
+
+/// Launches after a crash in the start of MPI that do not count, in an allocation.
+pub(super) const MPI_START_RETRIES: u32 = 3;
+/// A crash later than this is none of the start.
+const MPI_START: Duration = Duration::from_secs(60);
+/// SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV.
+const CRASHES: [i32; 5] = [4, 6, 7, 8, 11];
 
 /// A node of the allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +51,8 @@ pub struct Config {
     pub attempts: u32,
     /// Stop when this many generations in a row ended without progress.
     pub no_progress_limit: u32,
+    /// The ranks join when MPI has started, before they do any work: see [`Self::is_crash_of_mpi_start`].
+    pub mpi_start: bool,
     /// Newer checkpoints show progress. Without this and other sources, nothing is known about it, and
     /// [`no_progress_limit`](Self::no_progress_limit) does not apply.
     pub source_reports_progress: bool,
@@ -106,6 +117,7 @@ impl Config {
             before: false,
             attempts: 5,
             no_progress_limit: 3,
+            mpi_start: false,
             source_reports_progress: true,
             checks_progress: false,
             settle: Duration::ZERO,
@@ -132,6 +144,15 @@ impl Config {
     /// True if anything shows whether a generation has made progress.
     pub fn observes_progress(&self) -> bool {
         self.source_reports_progress || self.checks_progress
+    }
+
+    /// True if ranks crashed as they do when MPI cannot start: by a signal, soon after the launch, and before they had
+    /// joined. With some versions of MPI this happens by chance, and not again at the next launch.
+    pub(super) fn is_crash_of_mpi_start(&self, active: &ActiveGeneration, cause: &EndCause, now: Duration) -> bool {
+        let crashed = matches!(cause, EndCause::Application { end: RankEnd::Signal(signal), .. }
+            if CRASHES.contains(signal));
+        let at_start = now.saturating_sub(active.facts.launched) <= MPI_START;
+        self.mpi_start && crashed && at_start && active.facts.started && !active.facts.joined
     }
 
     /// The nodes that a launch needs.

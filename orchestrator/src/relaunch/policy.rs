@@ -8,12 +8,13 @@ use super::snapshot::Snapshot;
 use crate::events::{EndCause, StopReason};
 use crate::spec::ExitAction;
 
-/// Why the loop stops after a generation that ended for this cause; `None` if it goes on.
+/// Why the loop stops after a generation that ended for this cause, which counts for the limits or not; `None` if it
+/// goes on.
 pub(super) fn stop_after(
     config: &Config,
     state: &Snapshot,
     active: &ActiveGeneration,
-    cause: &EndCause,
+    (cause, counts): (&EndCause, bool),
     launch_until: Option<Duration>,
     now: Duration,
 ) -> Option<StopReason> {
@@ -45,7 +46,7 @@ pub(super) fn stop_after(
     if launch_until.is_some_and(|limit| now >= limit) {
         return Some(StopReason::TimeLimit);
     }
-    if !cause.counts() {
+    if !counts {
         return None;
     }
     if state.head.without_progress >= config.no_progress_limit.max(1) {

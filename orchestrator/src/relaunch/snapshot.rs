@@ -61,9 +61,12 @@ pub(super) struct Head {
     /// The newest checkpoint that has all the protection of its scheme: what counts as progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secured: Option<CheckpointId>,
-    /// Launches that followed an exclusion by the user: they are not attempts.
+    /// Launches that are not attempts: they followed an exclusion by the user, or a crash in the start of MPI.
     #[serde(default)]
     pub after_exclusions: u32,
+    /// Crashes in the start of MPI that did not count.
+    #[serde(default)]
+    pub mpi_start_crashes: u32,
     /// Generations in a row that ended without progress.
     pub without_progress: u32,
     /// A generation of this run made progress, in this step or in an earlier one.

@@ -172,6 +172,10 @@ impl Launcher for MpirunLauncher {
         Ok(vec![launch.command(&self.program, &options)])
     }
 
+    fn starts_mpi(&self) -> bool {
+        true
+    }
+
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let LaunchRequest { job_id, generation, placement, run, directory, .. } = request;
         let homes = request.homes();

@@ -62,6 +62,10 @@ impl Launcher for SrunLauncher {
         Ok(vec![launch.command(Path::new("srun"), &options)])
     }
 
+    fn starts_mpi(&self) -> bool {
+        true
+    }
+
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let homes = request.homes();
         let files = named_files::directory_for(request.directory, request.job_id)?;

@@ -9,6 +9,7 @@ use crate::events::LogEvent;
 use crate::events::{DownReason, EndCause, GenerationProgress, TimedReason};
 use crate::relaunch::action::Action;
 use crate::relaunch::classify::Prevented;
+use crate::relaunch::config::MPI_START_RETRIES;
 use crate::relaunch::event::ProgressFound;
 use crate::relaunch::machine::Machine;
 use crate::relaunch::node_state::Unfit;
@@ -333,8 +334,11 @@ impl Machine {
             Some(checkpoint) => ProgressFound::Progress(GenerationProgress::Checkpoint { checkpoint }),
             None => found,
         };
-        let counts = cause.counts();
         let head = &mut self.state.head;
+        let retries_start =
+            head.mpi_start_crashes < MPI_START_RETRIES && self.config.is_crash_of_mpi_start(&active, &cause, now);
+        head.mpi_start_crashes += u32::from(retries_start);
+        let counts = cause.counts() && !retries_start;
         head.made_progress |= cause.is_finished();
         let progress = match found {
             ProgressFound::Progress(progress) => {
@@ -373,7 +377,11 @@ impl Machine {
             let generation = active.facts.generation;
             self.record(LogEvent::LibraryLeftNothing { generation, base }, out);
         }
-        match stop_after(&self.config, &self.state, &active, &cause, self.launch_until(), now) {
+        if retries_start {
+            let crashes = self.state.head.mpi_start_crashes;
+            self.record(LogEvent::MpiStartCrashed { generation, crashes, limit: MPI_START_RETRIES }, out);
+        }
+        match stop_after(&self.config, &self.state, &active, (&cause, counts), self.launch_until(), now) {
             Some(reason) => self.stop(now, reason, out),
             None if self.config.settle.is_zero() => self.set_phase(Phase::Gathering),
             None => {

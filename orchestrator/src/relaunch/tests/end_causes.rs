@@ -56,6 +56,35 @@ fn the_next_generation_waits_until_every_node_has_killed_its_ranks() {
 }
 
 #[test]
+fn a_crash_in_the_start_of_mpi_is_no_attempt_three_times() {
+    let crash = |world: &mut World| world.rank_ends(2, RankEnd::Signal(11));
+    let launched = |world: &World| world.generation().0;
+    for (mpi_start, launches) in [(true, 4), (false, 1)] {
+        let config = Config { mpi_start, attempts: 0, ..config(6, 4) };
+        let mut world = World::running_with(config);
+        for _ in 0..launches {
+            assert_eq!(world.machine.explain().phase, Activity::Running);
+            crash(&mut world);
+        }
+        assert_eq!(launched(&world), launches);
+        assert_eq!(world.outcome().exit_code(), exit::APPLICATION_ERROR);
+    }
+    // An exit code, another time and ranks that had joined are the application's.
+    let config = || Config { mpi_start: true, attempts: 0, ..config(6, 4) };
+    let mut world = World::running_with(config());
+    world.rank_ends(2, RankEnd::Code(1));
+    assert_eq!(launched(&world), 1);
+    let mut world = World::running_with(config());
+    world.now = ms(61_000);
+    crash(&mut world);
+    assert_eq!(launched(&world), 1);
+    let mut world = World::running_with(config());
+    world.joined(None);
+    crash(&mut world);
+    assert_eq!(launched(&world), 1);
+}
+
+#[test]
 fn an_application_that_fails_every_time_is_given_up_after_no_progress_limit_generations() {
     let mut world = World::running();
     for _ in 0..3 {
