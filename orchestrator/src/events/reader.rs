@@ -212,8 +212,8 @@ mod tests {
 
     #[test]
     fn events_and_fields_of_a_newer_minor_version_are_skipped() {
-        let text = line("1.9", "\"event\":\"coffee\",\"cups\":3")
-            + &line("1.9", "\"event\":\"halt_set\",\"reason\":\"why\",\"by\":\"anna\"");
+        let text = line("1.999", "\"event\":\"coffee\",\"cups\":3")
+            + &line("1.999", "\"event\":\"halt_set\",\"reason\":\"why\",\"by\":\"anna\"");
         assert_eq!(read(&text).unwrap(), [LogEvent::HaltSet { reason: "why".to_owned() }]);
     }
 
