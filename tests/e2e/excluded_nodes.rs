@@ -95,6 +95,25 @@ fn node_excluded_while_it_has_ranks_is_left_in_next_generation() {
 }
 
 #[test]
+fn ranks_that_cannot_be_moved_now_are_named_by_the_command_and_the_log() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(2);
+    let mut running = job.start();
+    running.sees_checkpoint(2);
+    let words = ["nodes", "exclude", "node[1-2]", "--now", "--reason", "GPU errors", "--json"];
+    let ran = job.command(&words, 69);
+    assert_eq!(ran.json()["delayed"], json!(["node1", "node2"]));
+    ran.prints(&["the ranks of node[1-2] are not moved now", "go on until the generation ends"]);
+    assert_eq!(running.sees_event("exclusion_delayed")["needed"], 4);
+    job.go_on();
+    let ran = running.ends_with(0);
+    ran.prints(&["node1 is excluded: GPU errors; it keeps rank 1 until the generation ends"]);
+    assert!(!ran.err.contains("relaunched on other nodes"), "{}", ran.err);
+    assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn exclusion_requested_without_orchestrator_is_taken_up_by_next_run() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);

@@ -57,10 +57,11 @@ Examples:
   holdfast nodes exclude --now 'n[3,5-7]' job.yaml
   holdfast nodes exclude --dry-run n3 --prefix ./heat-run
 
-JSON: {version, nodes: [name…], taken_up}; taken_up: the orchestrator has acted on it
+JSON: {version, nodes: [name…], taken_up, delayed: [name…]}; taken_up: the orchestrator has acted on it; delayed: nodes \
+that keep their ranks until the generation ends although they were to be moved at once (--now)
 
 Exit codes: 0 recorded; 64 the job has no such node; 69 no job runs in this prefix, or one of \
-`kind: replicated`")]
+`kind: replicated`; with --now, too few other nodes are left, so that the ranks are not moved")]
     Exclude(ExcludeArgs),
     /// Use these nodes again
     #[command(after_help = "\
@@ -151,13 +152,15 @@ fn change(
         let message = format!("the job has no node {}", list_text(unknown));
         return Err(Failure::new(exit::USAGE, message).remedy(format!("its nodes are {}", hostlist::compress(known))));
     }
-    let mut taken_up = false;
+    let mut seen = None;
     if !dry_run {
         let requests: BTreeMap<_, _> = named.iter().map(|node| (node.clone(), request.clone())).collect();
         NodeRequests::add(&job_prefix(selection, &running, &environment)?, &running.state.agents.job_id, requests)?;
-        taken_up = running.has_orchestrator && is_taken_up(&running, &named, request);
+        seen = if running.has_orchestrator { taken_up(&running, &named, request) } else { None };
     }
-    style.result(&report(json!({"nodes": named, "taken_up": taken_up}), |to| {
+    let taken_up = seen.is_some();
+    let delayed = seen.unwrap_or_default();
+    style.result(&report(json!({"nodes": named, "taken_up": taken_up, "delayed": delayed}), |to| {
         let nodes = list_text(&named);
         let (verb, reason) = match request {
             NodeRequest::Exclude(exclusion) => ("excluded", format!(": {}", printable(&exclusion.reason))),
@@ -169,7 +172,15 @@ fn change(
             (false, false) => writeln!(to, "recorded; not taken up by the orchestrator yet: {nodes} {verb}{reason}"),
         }
     }))?;
-    Ok(exit::FINISHED)
+    if delayed.is_empty() {
+        return Ok(exit::FINISHED);
+    }
+    style.warn(&format!(
+        "the ranks of {} are not moved now: too few other nodes are left; they go on until the generation ends; include \
+         other nodes again, or halt the job",
+        list_text(&delayed)
+    ));
+    Ok(exit::UNAVAILABLE)
 }
 
 /// The prefix directory of the job, in which those of its steps are.
@@ -192,8 +203,9 @@ fn list_text<'a>(nodes: impl IntoIterator<Item = &'a NodeName>) -> String {
     }
 }
 
-/// Waits until the state of the job shows the request for these nodes.
-fn is_taken_up(running: &RunningJob, nodes: &BTreeSet<NodeName>, request: &NodeRequest) -> bool {
+/// Waits until the state of the job shows the request for these nodes. Returns those that keep their ranks although they
+/// were to be moved at once; `None` if it is not shown.
+fn taken_up(running: &RunningJob, nodes: &BTreeSet<NodeName>, request: &NodeRequest) -> Option<BTreeSet<NodeName>> {
     let begun = Instant::now();
     loop {
         let state = JobState::read(&running.prefix).ok().flatten();
@@ -206,12 +218,15 @@ fn is_taken_up(running: &RunningJob, nodes: &BTreeSet<NodeName>, request: &NodeR
                 NodeRequest::Include => excluded.is_none(),
             }
         };
-        if explanation.is_some() && nodes.iter().all(shown) {
-            return true;
+        if let Some(explanation) = &explanation
+            && nodes.iter().all(shown)
+        {
+            let delayed = explanation.nodes.iter().filter(|known| known.keeps_ranks && nodes.contains(&known.node));
+            return Some(delayed.map(|known| known.node.clone()).collect());
         }
         let is_over = state.is_none_or(|state| state.stage != Stage::Running);
         if is_over || begun.elapsed() >= TAKEN_UP_WITHIN {
-            return false;
+            return None;
         }
         std::thread::sleep(LOOK_EVERY);
     }

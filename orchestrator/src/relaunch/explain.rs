@@ -49,6 +49,9 @@ pub struct NodeExplanation {
     /// The user's exclusion, if it is excluded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<Exclusion>,
+    /// Its ranks were to be moved at once, and go on to the end of the generation: too few other nodes are left.
+    #[serde(default)]
+    pub keeps_ranks: bool,
     #[serde(flatten)]
     pub condition: NodeCondition,
 }
@@ -147,6 +150,7 @@ impl Snapshot {
                 let unfit = node.unfit.as_ref()?.reason.reason.clone();
                 Some(Exclusion { reason: unfit, now: true })
             }),
+            keeps_ranks: used && node.keeps_ranks,
             condition: match &node.status {
                 NodeStatus::Healthy => NodeCondition::Healthy,
                 NodeStatus::Down { cause } => NodeCondition::Down(cause.clone()),

@@ -34,6 +34,9 @@ pub(super) struct NodeState {
     /// The user excluded the node: no ranks are placed on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<TimedReason<Exclusion>>,
+    /// The user wanted its ranks moved at once, and too few other nodes were left.
+    #[serde(default)]
+    pub keeps_ranks: bool,
     /// It could not use its own directories in a restart: no ranks are placed on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<TimedReason<Unfit>>,
@@ -185,6 +188,7 @@ impl NodeState {
             address: None,
             silent_since: None,
             excluded: None,
+            keeps_ranks: false,
             unfit: None,
         }
     }

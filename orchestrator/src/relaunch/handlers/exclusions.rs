@@ -24,7 +24,7 @@ impl Machine {
         excluded: &BTreeMap<NodeName, Exclusion>,
         out: &mut Vec<Action>,
     ) {
-        let (mut is_changed, mut ended) = (false, Vec::new());
+        let (mut is_changed, mut new, mut ended) = (false, Vec::new(), Vec::new());
         for position in 0..self.state.nodes.len() as u32 {
             let wanted = excluded.get(&self.state.names[position as usize]);
             let present = self.state.nodes[position as usize].excluded.as_ref();
@@ -32,8 +32,10 @@ impl Machine {
                 (None, None) => continue,
                 (Some(exclusion), Some(present)) if present.reason == *exclusion => continue,
                 (Some(exclusion), before) => {
-                    let is_new = before.is_none();
-                    self.exclude(now, position, exclusion, is_new, out);
+                    if before.is_none() {
+                        new.push((position, exclusion));
+                    }
+                    self.exclude(now, position, exclusion, before.is_none(), out);
                     if exclusion.now {
                         ended.push(position);
                     }
@@ -47,6 +49,16 @@ impl Machine {
         }
         self.index_homes();
         ended.retain(|position| self.is_used(*position) && !self.state.nodes[*position as usize].is_down());
+        let is_running = self.state.head.phase == Phase::Running;
+        let is_delayed = is_running && self.usable() < self.needed();
+        for (position, exclusion) in new {
+            let ranks = match self.state.head.phase {
+                Phase::Preparing | Phase::Running | Phase::Ending { .. } => self.ranks_on[position as usize].clone(),
+                _ => Vec::new(),
+            };
+            let (node, reason) = (self.name(position), exclusion.reason.clone());
+            self.record(LogEvent::NodeExcluded { node, reason, ranks, now: exclusion.now && !is_delayed }, out);
+        }
         match self.state.head.phase {
             // Its placement may use the node.
             Phase::Preparing => self.set_phase(Phase::Gathering),
@@ -56,14 +68,6 @@ impl Machine {
     }
 
     fn exclude(&mut self, now: Duration, position: u32, exclusion: &Exclusion, is_new: bool, out: &mut Vec<Action>) {
-        if is_new {
-            let ranks = match self.state.head.phase {
-                Phase::Preparing | Phase::Running | Phase::Ending { .. } => self.ranks_on[position as usize].clone(),
-                _ => Vec::new(),
-            };
-            let (node, reason) = (self.name(position), exclusion.reason.clone());
-            self.record(LogEvent::NodeExcluded { node, reason, ranks, now: exclusion.now }, out);
-        }
         let node = &self.state.nodes[position as usize];
         if is_new && node.is_starting() && node.address.is_none() {
             self.need_no_agent(now, position, exclusion);
@@ -79,7 +83,8 @@ impl Machine {
 
     /// The node may get ranks again: as a spare of the generation under way, or in the next one.
     fn include(&mut self, position: u32, out: &mut Vec<Action>) {
-        self.state.nodes.change(position).excluded = None;
+        let node = self.state.nodes.change(position);
+        (node.excluded, node.keeps_ranks) = (None, false);
         self.record(LogEvent::NodeIncluded { node: self.name(position) }, out);
         if !self.state.nodes[position as usize].has_no_agent() {
             return;
@@ -96,6 +101,9 @@ impl Machine {
         let (left, needed) = (self.usable(), self.needed());
         let nodes = self.names_of(ended.iter().copied());
         if left < needed {
+            for position in ended {
+                self.state.nodes.change(*position).keeps_ranks = true;
+            }
             self.record(LogEvent::ExclusionDelayed { nodes, left, needed }, out);
             return;
         }

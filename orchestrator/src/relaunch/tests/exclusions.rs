@@ -80,7 +80,11 @@ fn an_exclusion_that_leaves_too_few_nodes_does_not_end_the_generation() {
     let delayed =
         |action: &Action| matches!(action, Action::Record(LogEvent::ExclusionDelayed { left: 3, needed: 4, .. }));
     assert!(world.actions.iter().any(delayed));
+    let not_now = |action: &Action| matches!(action, Action::Record(LogEvent::NodeExcluded { now: false, .. }));
+    assert!(world.actions.iter().any(not_now));
+    assert!(world.machine.explain().nodes[1].keeps_ranks);
     world.happens(event(&[], false));
+    assert!(!world.machine.explain().nodes[1].keeps_ranks);
     world.dies(2);
     assert_eq!(world.stop(), &StopReason::TooFewNodes { healthy: 3, needed: 4 });
 }
