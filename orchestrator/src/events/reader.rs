@@ -175,7 +175,7 @@ mod tests {
                     change: PairChange::FailBack { checkpoint: 7, micros: 120 },
                 },
             ),
-            LogEvent::RankFailed { generation, rank: Rank(3), end: RankEnd::Code(-1) },
+            LogEvent::RankFailed { generation, rank: Rank(3), node: None, end: RankEnd::Code(-1) },
             LogEvent::GenerationEnded {
                 generation,
                 cause: application.clone(),

@@ -128,7 +128,10 @@ impl LogEvent {
             LogEvent::JobStarted { job_id, nodes, prefix } => {
                 format!("job {job_id} on {}, prefix {}", nodes_text(nodes), prefix.display())
             }
-            LogEvent::RankFailed { rank, end, .. } => format!("rank {rank} ended with {end}"),
+            LogEvent::RankFailed { rank, node, end, .. } | LogEvent::RankEnded { rank, node, end, .. } => match node {
+                Some(node) => format!("rank {rank} on {node} ended with {end}"),
+                None => format!("rank {rank} ended with {end}"),
+            },
             LogEvent::LaunchDelayed { generation, reason } => {
                 format!("generation {generation} cannot start yet, retrying: {reason}")
             }

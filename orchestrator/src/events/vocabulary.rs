@@ -190,7 +190,20 @@ vocabulary! {
     RankFailed {
         generation: Generation,
         rank: Rank,
+        /// Its node; absent in logs before 1.9.
+        #[serde(default)]
+        node: Option<NodeName>,
         /// `{"code": …}`, `{"signal": …}` or `"unknown"`.
+        end: RankEnd,
+    },
+    /// A process ended with an error, and its generation was being ended: it was killed, or failed because of another
+    /// one. In the log only.
+    RankEnded {
+        generation: Generation,
+        rank: Rank,
+        /// Its node.
+        node: Option<NodeName>,
+        /// As of `rank_failed`.
         end: RankEnd,
     },
     /// At the end of a run: the application wrote datasets, and every one of them was dropped.

@@ -203,12 +203,11 @@ impl StepDriver<'_> {
             StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }),
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
-                    let failed = LogEvent::RankFailed { generation, rank, end };
-                    // Ends of ranks that were killed, or that failed because of another rank, are only logged.
-                    if self.machine.is_running(generation) && !self.batch.ends_run {
-                        self.reporter.emit(failed);
+                    let node = self.machine.home(generation, rank);
+                    if self.machine.is_failure(generation, end) && !self.batch.ends_run {
+                        self.reporter.emit(LogEvent::RankFailed { generation, rank, node, end });
                     } else {
-                        self.reporter.log(&failed);
+                        self.reporter.log(&LogEvent::RankEnded { generation, rank, node, end });
                     }
                     self.batch.ends_run |= end != RankEnd::Unknown;
                 }

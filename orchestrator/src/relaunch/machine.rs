@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use holdfast_model::{CheckpointId, Generation, NodeName, Placement, Rank, RunNode};
+use holdfast_model::{CheckpointId, Generation, NodeName, Placement, Rank, RankEnd, RunNode};
 
 use super::action::Action;
 use super::changes::{Changes, LastTaken};
@@ -167,9 +167,22 @@ impl Machine {
         self.state.generation()
     }
 
-    /// True while nothing is known that ends this generation: the end of a rank then has a cause of its own.
+    /// True while nothing is known that ends this generation.
     pub fn is_running(&self, generation: Generation) -> bool {
         self.state.head.phase == Phase::Running && self.generation() == generation
+    }
+
+    /// True if the end of a rank has a cause of its own: nothing is known that ends this generation. The unknown end of
+    /// ranks that are halted has none.
+    pub fn is_failure(&self, generation: Generation, end: RankEnd) -> bool {
+        let expected = self.state.active.as_ref().is_some_and(ActiveGeneration::expects_end);
+        self.is_running(generation) && !(expected && end == RankEnd::Unknown)
+    }
+
+    /// The node of a rank of the generation under way.
+    pub fn home(&self, generation: Generation, rank: Rank) -> Option<NodeName> {
+        let home = self.state.homes.iter().nth(rank.0 as usize).filter(|_| self.generation() == generation)?;
+        Some(self.name(*home))
     }
 
     /// The nodes whose agents are up, and their addresses.

@@ -246,7 +246,9 @@ impl Machine {
             return;
         };
         active.facts.step_ended = Some(end);
-        if !well && end != RankEnd::Unknown && active.facts.failure.is_none() {
+        // Open MPI's mpirun ends with 1 if the ranks end without MPI_Finalize, as a halted program of SCR does.
+        let halted = active.facts.halting.is_some();
+        if !well && end != RankEnd::Unknown && active.facts.failure.is_none() && !halted {
             active.facts.failure = Some((None, end));
         }
         self.end_generation(now, format!("the launcher ended with {end}"), out);

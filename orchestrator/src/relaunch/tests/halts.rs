@@ -74,6 +74,23 @@ fn the_first_signal_halts_the_ranks_at_their_next_checkpoint() {
 }
 
 #[test]
+fn a_launcher_that_reports_halted_ranks_as_failed_does_not_make_the_halt_a_failure() {
+    let mut world = joined();
+    world.happens(Event::Halting { generation: FIRST, reason: "NO_CHECKPOINTS_LEFT".into() });
+    assert!(!world.machine.is_failure(FIRST, RankEnd::Unknown) && world.machine.is_failure(FIRST, RankEnd::Code(1)));
+    for rank in 0..4 {
+        world.rank_ends(rank, if rank == 0 { RankEnd::Unknown } else { RankEnd::SUCCESS });
+    }
+    world.happens(Event::StepEnded { generation: FIRST, end: RankEnd::Code(1) });
+    assert_eq!(world.causes(), [EndCause::Halted { reason: "NO_CHECKPOINTS_LEFT".into() }]);
+    // The launcher's report can be the first.
+    let mut world = joined();
+    world.happens(Event::Halting { generation: FIRST, reason: "NO_CHECKPOINTS_LEFT".into() });
+    world.happens(Event::StepEnded { generation: FIRST, end: RankEnd::Code(1) });
+    assert_eq!(world.causes(), [EndCause::Halted { reason: "NO_CHECKPOINTS_LEFT".into() }]);
+}
+
+#[test]
 fn ranks_that_reach_no_checkpoint_are_terminated_after_the_grace_and_killed_after_as_long_again() {
     let mut world = joined();
     signal(&mut world);
