@@ -181,7 +181,7 @@ impl Machine {
 
     /// The node of a rank of the generation under way.
     pub fn home(&self, generation: Generation, rank: Rank) -> Option<NodeName> {
-        let home = self.state.homes.iter().nth(rank.0 as usize).filter(|_| self.generation() == generation)?;
+        let home = self.state.homes.get(rank.0 as usize).filter(|_| self.generation() == generation)?;
         Some(self.name(*home))
     }
 
