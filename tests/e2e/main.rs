@@ -33,6 +33,7 @@ mod containers;
 mod copy_threads;
 mod disk;
 mod drain;
+mod drain_emptied_nodes;
 mod endings;
 mod exchanged;
 mod excluded_nodes;

@@ -22,7 +22,7 @@ use super::state::{self, JobState, Stage};
 use super::state_file::JobLock;
 use super::{preflight, running_step, settings, start};
 use crate::allocation::local::{self, Local};
-use crate::allocation::{AgentTemplate, Allocation, AllocationError};
+use crate::allocation::{AgentTemplate, Allocation, AllocationError, AllocationRequest};
 use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
 use crate::events::{DrainResult, EventLog, Screen};
 use crate::exit;
@@ -188,7 +188,9 @@ impl LibraryJob {
             let user = self.user.clone().unwrap_or_else(user_name);
             Arc::new(Local::this_machine(job_id, user, logs(prefix))?) as Arc<dyn Allocation>
         } else {
-            (manager.open)(start::allocation_request(spec, &[], prefix)).await?
+            // A lost node is the usual reason for a drain: it uses the nodes that it can reach.
+            let request = AllocationRequest { needed: 1, ..start::allocation_request(spec, &[], prefix) };
+            (manager.open)(request).await?
         };
         let (control, caches, trust) = (&step.checkpoint.control, step.checkpoint.cache.iter(), trust::generate()?);
         let (prefixes, disk_timeout) = (vec![prefix.to_owned()], spec.health.disk_timeout);
