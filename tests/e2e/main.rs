@@ -34,6 +34,7 @@ mod copy_threads;
 mod disk;
 mod drain;
 mod drain_emptied_nodes;
+mod drain_in_doubt;
 mod endings;
 mod exchanged;
 mod excluded_nodes;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::Local;
+use holdfast_core::prefix::flushed::FlushedCopy;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::publish::{Publication, Published};
 use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
@@ -32,13 +33,13 @@ pub(super) struct OpenedDirectory {
     pub(super) container: Option<Result<DatasetCreation, String>>,
 }
 
-/// Why no copy of a dataset that was flushed can be used; `None` if one can.
+/// What is known of the copy of a dataset that was flushed.
 pub(super) fn examine_flushed(
     prefix: PathBuf,
     job_id: &str,
     checkpoint: CheckpointId,
-) -> Result<Option<String>, PrefixStepError> {
-    Ok(flushed::damage(&*store::open(prefix)?, job_id, checkpoint, dataset::open)?)
+) -> Result<FlushedCopy, PrefixStepError> {
+    Ok(flushed::examine(&*store::open(prefix)?, job_id, checkpoint, dataset::open)?)
 }
 
 /// The checkpoint that a restart takes from the prefix directory.

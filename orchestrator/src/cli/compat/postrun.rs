@@ -84,6 +84,10 @@ async fn drained(
 
 /// Prints what the drain did; returns the exit code.
 fn result(prefix: &Path, report: Option<&DrainReport>, output: &ScriptOutput) -> Result<u8, CompatError> {
+    if let Some(doubt) = report.and_then(DrainReport::doubt) {
+        output.line(&printable(&doubt))?;
+        return Ok(NO);
+    }
     let is_saved = || Ok::<_, CompatError>(store::open(prefix)?.current()?.is_some());
     let result = report.map(|report| (&report.result, report.directory.as_deref().unwrap_or_default()));
     match result {
