@@ -35,6 +35,7 @@ mod disk;
 mod drain;
 mod drain_emptied_nodes;
 mod drain_in_doubt;
+mod drain_unused_nodes;
 mod endings;
 mod exchanged;
 mod excluded_nodes;

@@ -99,6 +99,8 @@ impl Machine {
             Event::AgentChecked { node, presence } => self.agent_checked(now, &node, presence, out),
             Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
             Event::ExclusionsChanged { excluded } => self.set_exclusions(now, &excluded, out),
+            // A drain also uses nodes that must not get ranks.
+            Event::HealthFault { .. } if self.is_over() => {}
             Event::HealthFault { node, fault } => self.node_down(now, &node, DownReason::Health { fault }, out),
             Event::HaltAnswered { met, silent } => self.halt_answered(now, met, &silent, out),
             Event::BeforeEnded { failure } => self.before_ended(now, failure, out),
