@@ -34,6 +34,7 @@ mod copy_threads;
 mod disk;
 mod drain;
 mod drain_emptied_nodes;
+mod drain_hosts;
 mod drain_in_doubt;
 mod drain_unused_nodes;
 mod endings;

@@ -129,7 +129,7 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     if let Some(prefix) = args.job.prefix.as_ref().filter(|_| args.as_owner) {
         prefix_access::become_owner(prefix)?;
     }
-    let environment = args.job.environment(style)?;
+    let environment = args.job.environment_for_drain(style)?;
     if let Some(disabled) = &environment.disabled {
         style.warn(&format!("{disabled} has no effect on `holdfast drain`"));
     }

@@ -73,7 +73,7 @@ async fn drained(
     let drained = if known {
         standalone::of_prefix(prefix, None, screen).await
     } else {
-        let environment = job::environment(Style::Human { verbose: false })?;
+        let environment = job::environment(Style::Human { verbose: false })?.for_drain();
         // Only the settings of checkpoints and nodes are used; a spec needs a command.
         let spec = JobSpec::from_command(&["true".to_owned()], &environment)?;
         let source = Source::Library(Box::new(LibraryJob::new(spec, parameters)));

@@ -87,7 +87,8 @@ impl Machine {
         let mut any = false;
         for position in 0..self.state.nodes.len() as u32 {
             let node = &self.state.nodes[position as usize];
-            let NodeStatus::Down { cause: TimedReason { reason: DownReason::Health { fault }, at } } = &node.status else {
+            let NodeStatus::Down { cause: TimedReason { reason: DownReason::Health { fault }, at } } = &node.status
+            else {
                 continue;
             };
             // An agent that was never up has nothing.

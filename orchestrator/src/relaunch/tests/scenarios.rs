@@ -247,8 +247,29 @@ fn a_node_that_fails_a_health_test_is_down_although_its_agent_answers() {
     world.happens(Event::Finalized { generation: world.generation() });
     world.ranks_end_well();
     assert_eq!(world.actions.iter().filter(|action| **action == fence).count(), 1);
-    let stopped = world.actions.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 5));
-    assert!(stopped, "nothing more is sent there");
+    let started = Action::StartAgent { node: name(0) };
+    let restarted = world.actions.iter().rposition(|action| *action == started).unwrap();
+    assert!(fenced < restarted, "its files are drained");
+    let stopped = world.actions.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 6));
+    assert!(stopped);
+}
+
+#[test]
+fn nodes_that_all_failed_a_health_test_are_drained_and_get_no_ranks() {
+    let mut world = World::running();
+    for node in 0..6 {
+        world.happens(Event::HealthFault { node: name(node), fault: "exit code 3".to_owned() });
+    }
+    assert!(world.drained());
+    let drain = world.actions.iter().find_map(|action| match action {
+        Action::Drain { starting, down, .. } => Some((starting.len(), down.len())),
+        _ => None,
+    });
+    assert_eq!(drain, Some((6, 0)));
+    assert_eq!(world.launches().len(), 1);
+    // What is found later does not take a node from the drain.
+    let later = Event::HealthFault { node: name(1), fault: "exit code 3".to_owned() };
+    assert_eq!(world.only(later), []);
 }
 
 #[test]
