@@ -33,6 +33,7 @@ mod containers;
 mod copy_threads;
 mod disk;
 mod drain;
+mod drain_cut_off;
 mod drain_emptied_nodes;
 mod drain_hosts;
 mod drain_in_doubt;

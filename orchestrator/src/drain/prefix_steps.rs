@@ -13,7 +13,7 @@ use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{flushed, new_directory, outputs, unfinished};
 use holdfast_core::redundancy::directory;
-use holdfast_core::store::{self, DatasetAccess, DatasetFiles, DirectoryName, OpenDataset, PrefixError, Staged};
+use holdfast_core::store::{self, DatasetAccess, DatasetFiles, DirectoryName, OpenDataset, PrefixError};
 use holdfast_formats::sion::SionError;
 use holdfast_formats::sion::dataset::{self, DatasetCreation, RepackError};
 use holdfast_model::{CheckpointId, ContainerRequest, PackedRank, Rank, Unplaced};
@@ -72,13 +72,8 @@ pub(super) fn open(
     let found = if continues { resume::directory_of(&*store, job_id, checkpoint)? } else { None };
     let resumed = found.is_some();
     let directory = match found {
-        Some(directory) => {
-            // Of the process that was killed. No reader uses them: a failure must not prevent the drain.
-            if let Ok(left) = store.open(&directory, DatasetAccess::Write) {
-                let _ = left.remove_staged(Staged::Abandoned);
-            }
-            directory
-        }
+        // What was cut off there is completed by the agents, or removed with the publication.
+        Some(directory) => directory,
         None => new_directory::create(&*store, Local::now().naive_local(), job_id, checkpoint, name)?,
     };
     resume::begin(&*store, job_id, checkpoint, &directory)?;

@@ -88,6 +88,18 @@ impl PosixDataset {
     }
 }
 
+impl PosixDataset {
+    fn create_file(&self, name: &str) -> Result<PosixStagedFile, DurableError> {
+        let (location, path) = (self.path_of(name), self.target(name)?);
+        let mode = CreationMode::of_dataset(self.durability);
+        let (pending, file) = Pending::create(&path, mode).map_err(|error| error.at(&location))?;
+        let id = pending.temporary_path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let part = PosixWriter { file, durability: self.durability };
+        let (durability, opened) = (self.durability, self.opened.clone());
+        Ok(PosixStagedFile { part, pending, id, location, durability, _opened: opened })
+    }
+}
+
 fn directory_number(directory: &SharedDirectory) -> i32 {
     use std::os::fd::AsFd as _;
     directory.as_fd().as_raw_fd()
@@ -148,13 +160,37 @@ impl OpenDataset for PosixDataset {
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn StagedFile>, DurableError> {
-        let (location, path) = (self.path_of(name), self.target(name)?);
-        let mode = CreationMode::of_dataset(self.durability);
-        let (pending, file) = Pending::create(&path, mode).map_err(|error| error.at(&location))?;
-        let id = pending.temporary_path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let part = PosixWriter { file, durability: self.durability };
-        let (durability, opened) = (self.durability, self.opened.clone());
-        Ok(Box::new(PosixStagedFile { part, pending, id, location, durability, _opened: opened }))
+        Ok(Box::new(self.create_file(name)?))
+    }
+
+    fn abandoned(&self) -> io::Result<Vec<(String, u64)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.through)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let Ok(metadata) = entry.metadata() else { continue };
+            if temporary::is_temporary(&name) && metadata.is_file() && temporary::is_abandoned(&name, &metadata) {
+                found.push((name, metadata.len()));
+            }
+        }
+        Ok(found)
+    }
+
+    fn take_over(&self, name: &str, abandoned: &str) -> Result<Option<Box<dyn StagedFile>>, DurableError> {
+        let mut staged = self.create_file(name)?;
+        // Under a name of this process it is not abandoned any more.
+        let taken = self.inside(abandoned).and_then(|path| {
+            let own = staged.pending.temporary_path();
+            fs::rename(path, own)?;
+            regular_file::open_writable(own)
+        });
+        match taken {
+            Ok(file) => {
+                staged.part.file = file;
+                Ok(Some(Box::new(staged)))
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     fn attach(&self, id: &str) -> io::Result<Box<dyn StagedWriter>> {
@@ -288,6 +324,12 @@ impl StagedFile for PosixStagedFile {
         pending.commit_as(durability).map_err(|error| error.at(&location))
     }
 
+    fn abandon(self: Box<Self>) {
+        let own = self.pending.temporary_path();
+        // If it cannot be renamed, it is removed.
+        let _ = fs::rename(own, own.with_file_name(temporary::abandoned_name()));
+    }
+
     fn commit_new(self: Box<Self>) -> Result<bool, DurableError> {
         let PosixStagedFile { pending, location, .. } = *self;
         pending.commit_new().map_err(|error| error.at(&location))
@@ -300,6 +342,28 @@ mod tests {
 
     use super::*;
     use crate::owned::MissingDirectories;
+
+    #[test]
+    fn an_abandoned_file_is_taken_over_once_with_its_content_and_gets_its_name() {
+        let scratch = tempfile::tempdir().unwrap();
+        // The first process of the machine began at another time.
+        let of_ended = format!("{}-1-1-0.tmp", temporary::name().rsplitn(4, '-').last().unwrap());
+        fs::write(scratch.path().join(&of_ended), b"half").unwrap();
+        let files = PosixDataset::at(scratch.path());
+        let (running, left) = (files.create("b").unwrap(), files.create("c").unwrap());
+        left.write_at(b"left", 0).unwrap();
+        left.abandon();
+        let left = files.abandoned().unwrap().into_iter().find(|(name, _)| *name != of_ended).unwrap();
+        assert!(files.take_over("c", &left.0).unwrap().is_some() && left.1 == 4);
+        assert_eq!(files.abandoned().unwrap(), [(of_ended.clone(), 4)]);
+        let staged = files.take_over("a", &of_ended).unwrap().unwrap();
+        assert!(files.take_over("a", &of_ended).unwrap().is_none() && files.abandoned().unwrap().is_empty());
+        staged.write_at(b" and half", 4).unwrap();
+        staged.commit().unwrap();
+        drop(running);
+        let left: Vec<_> = fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!((left, fs::read(scratch.path().join("a")).unwrap()), (vec!["a".into()], b"half and half".to_vec()));
+    }
 
     #[test]
     fn plain_files_are_listed_examined_and_read_and_nothing_else_is_opened() {
