@@ -34,12 +34,12 @@ pub(super) struct NodeState {
     /// The user excluded the node: no ranks are placed on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<TimedReason<Exclusion>>,
-    /// It could not use its own directories in a restart: no ranks are placed on it.
+    /// It could not use its own directories in a restart, or failed a test of the site: no ranks are placed on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<TimedReason<Unfit>>,
 }
 
-/// A node that cannot write to its own directories, or read them.
+/// A node that cannot write to its own directories, or read them, or failed a test of the site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Unfit {
     /// The generation that showed it.

@@ -10,10 +10,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt as _;
 
 use holdfast_core::durable::DurableError;
-use holdfast_core::store::{OpenDataset, StagedFile};
+use holdfast_core::store::{OpenDataset, Staged, StagedFile};
 use parking_lot::Mutex;
 
 use super::pipeline::CopyTarget;
+use crate::directories::paths::Paths;
 
 /// Bytes at the begin and at the end of a file by which its source is recognised.
 const PROBE: u64 = 4096;
@@ -41,11 +42,21 @@ impl CutOffCopies {
     /// Those in a dataset; none if it cannot be listed.
     pub(crate) fn in_dataset(dataset: &dyn OpenDataset) -> Self {
         let left = dataset.abandoned().unwrap_or_default().into_iter();
-        CutOffCopies(Mutex::new(left.map(|(id, bytes)| CutOff { id, bytes }).filter(|left| left.bytes > 0).collect()))
+        CutOffCopies(Mutex::new(left.map(|(id, bytes)| CutOff { id, bytes }).collect()))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
+    }
+
+    /// Removes those that nobody completes. Other virtual nodes may still complete theirs; the publication, on the same
+    /// machine, removes the rest.
+    pub(crate) fn remove_rest(&self, dataset: &dyn OpenDataset, paths: &Paths) {
+        if !paths.is_virtual()
+            && let Err(error) = dataset.remove_staged(Staged::Abandoned)
+        {
+            tracing::warn!(%error, "temporary_files_not_removed");
+        }
     }
 
     /// Takes the longest that seems to be of this source.
@@ -189,6 +200,7 @@ mod tests {
     fn a_copy_that_was_cut_off_is_completed_whatever_it_contains_in_between() {
         assert!(completes(&[&content(1)[..60_001]]));
         assert!(completes(&[&content(1)]), "only its name was missing");
+        assert!(completes(&[&[]]), "it had only begun");
         let mut lost = content(1);
         lost[40_000..50_000].fill(0);
         assert!(completes(&[&lost[..60_000]]), "a machine lost power");
@@ -198,7 +210,7 @@ mod tests {
     #[test]
     fn a_copy_of_another_file_is_not_completed() {
         assert!(!completes(&[]));
-        assert!(!completes(&[&content(2)[..60_000], &[]]));
+        assert!(!completes(&[&content(2)[..60_000]]));
         let other_end = [&content(1)[..50_000], &content(2)[50_000..60_000]].concat();
         let longer = [content(1), vec![0]].concat();
         assert!(!completes(&[&other_end, &longer]));

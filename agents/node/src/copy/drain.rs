@@ -9,7 +9,7 @@ use std::sync::{Arc, Once};
 use holdfast_core::control::meta::Meta;
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
-use holdfast_core::store::{DatasetAccess, OpenDataset, Staged};
+use holdfast_core::store::{DatasetAccess, OpenDataset};
 use holdfast_formats::sion::dataset::PlacedFiles;
 use holdfast_model::{CheckpointId, NodeName, PackedRank, Rank, RankPlace, Task};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
@@ -132,12 +132,7 @@ pub(super) fn copy_from(
             }
         });
     reply.packed = packed.into_iter().flatten().collect();
-    // What nobody completes. Other virtual nodes may still complete theirs, and the publication removes the rest.
-    if !store.paths.is_virtual()
-        && let Err(error) = to.remove_staged(Staged::Abandoned)
-    {
-        tracing::warn!(%error, "temporary_files_not_removed");
-    }
+    cut_off.remove_rest(to, &store.paths);
     if let Some(placed) = &placed
         && let Err(error) = placed.synchronise()
     {

@@ -154,8 +154,8 @@ fn writing(path: &Path) -> impl Fn(io::Error) -> CopyFault {
 
 impl Lane<'_> {
     /// Copies a file; the copy replaces what is at `to` in one step, once it is written and agrees with the record. A
-    /// file that is already there with this content is not copied again, and a copy that was cut off is completed. One
-    /// that is cancelled is left for that.
+    /// file that is already there with this content is not copied again, and a copy that was cut off is completed. If
+    /// that is cancelled, it is left for the next.
     pub(crate) fn copy(
         &mut self,
         from: &Path,
@@ -167,7 +167,7 @@ impl Lane<'_> {
     ) -> Result<RecordedContent, CopyFault> {
         let source = || open(from);
         let begun = || if cut_off.is_empty() { Ok(None) } else { Ok(cut_off.take(to, &source()?, recorded.bytes)?) };
-        self.copy_source(source, Some(begun), (from, to), recorded, checksum, working)
+        self.copy_source(source, begun, (from, to), recorded, checksum, working)
     }
 
     /// As [`Lane::copy`], from a file of a dataset; `from` is its path in messages.
@@ -180,14 +180,13 @@ impl Lane<'_> {
         checksum: Checksum,
         working: &ProgressGuard,
     ) -> Result<RecordedContent, CopyFault> {
-        type NoCopy = fn() -> Result<Option<BegunCopy>, CopyFault>;
-        self.copy_source(|| Ok(stored.reader()), None::<NoCopy>, (from, to), recorded, checksum, working)
+        self.copy_source(|| Ok(stored.reader()), || Ok(None), (from, to), recorded, checksum, working)
     }
 
     fn copy_source<R: Read>(
         &mut self,
         open: impl Fn() -> Result<R, CopyFault>,
-        begun: Option<impl FnOnce() -> Result<Option<BegunCopy>, CopyFault>>,
+        begun: impl FnOnce() -> Result<Option<BegunCopy>, CopyFault>,
         (from, to): (&Path, CopyTarget<'_>),
         recorded: RecordedContent,
         checksum: Checksum,
@@ -197,8 +196,7 @@ impl Lane<'_> {
             working.advance(content.bytes);
             return Ok(content.into());
         }
-        let is_completed_later = begun.is_some();
-        let (staged, there) = match begun.map_or(Ok(None), |begun| begun())? {
+        let (staged, there) = match begun()? {
             Some(BegunCopy { staged, bytes }) => (staged, bytes),
             None => (to.dataset.create(to.name)?, 0),
         };
@@ -207,7 +205,7 @@ impl Lane<'_> {
         let found = match self.pump(open()?, &mut sink, Some(working), hash) {
             Ok(found) => found,
             Err(broken) => {
-                if is_completed_later && matches!(broken, MoveError::Cancelled) {
+                if there > 0 && matches!(broken, MoveError::Cancelled) {
                     staged.abandon();
                 }
                 return Err(broken.fault(reading(from), writing(&to.path())));
@@ -572,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_cancelled_stops_in_the_middle_and_is_left_to_be_completed() {
+    fn a_copy_that_is_cancelled_stops_in_the_middle_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let from = directory.path().join("a");
         let dataset = PosixDataset::at(directory.path());
@@ -602,8 +600,7 @@ mod tests {
         });
         assert!(matches!(result, Err(CopyFault::Cancelled)));
         assert_eq!(board.snapshot()[0].done, 4096);
-        assert_eq!(dataset.abandoned().unwrap().into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [4096]);
-        assert_eq!(names(directory.path()).len(), 2);
+        assert_eq!(names(directory.path()), ["a"]);
     }
 
     #[test]

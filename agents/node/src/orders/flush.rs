@@ -63,6 +63,7 @@ impl OrderContext<'_> {
         for ((rank, _, meta), crc) in files.into_iter().zip(copied) {
             flushed.entry(rank).or_default().push(dataset_file(&meta, crc?));
         }
+        cut_off.remove_rest(&*dataset, &self.agent.paths);
         Ok(OrderResult::Flushed(flushed))
     }
 

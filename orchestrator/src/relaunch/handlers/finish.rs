@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use holdfast_model::Unplaced;
 
-use crate::events::{DownReason, DrainResult, LogEvent, StopReason, TimedReason};
+use crate::events::{DrainResult, LogEvent, StopReason, TimedReason};
 use crate::relaunch::action::Action;
 use crate::relaunch::machine::Machine;
-use crate::relaunch::node_state::{NodeStatus, Starting, Unfit};
+use crate::relaunch::node_state::{NodeState, NodeStatus, Starting};
 use crate::relaunch::outcome::{DroppedDatasets, Outcome};
 use crate::relaunch::running_halt::HaltCause;
 use crate::relaunch::snapshot::Phase;
@@ -67,7 +67,7 @@ impl Machine {
 
     pub(super) fn drain(&mut self, now: Duration, out: &mut Vec<Action>) {
         let Some(stop) = self.state.head.stop.as_ref().map(|stop| stop.reason.clone()) else { return };
-        let restarted = self.restart_faulty(out);
+        let restarted = self.restart_unfit(out);
         if self.count.healthy == 0 && !restarted {
             return self.finish(None, Vec::new(), out);
         }
@@ -76,32 +76,23 @@ impl Machine {
         self.set_phase(Phase::Draining);
     }
 
-    /// Restarts the agents of nodes that failed a health test: such a node gets no ranks, but its files may be the only
-    /// ones. If it cannot even be read, its agent does not come up in time, and the drain does without it. Returns
-    /// whether there is one.
-    fn restart_faulty(&mut self, out: &mut Vec<Action>) -> bool {
+    /// Restarts the agents of nodes that failed a test of the site: such a node gets no ranks, but its files may be the
+    /// only ones. If they cannot even be read, its agent does not come up in time, and the drain does without it.
+    /// Returns whether there is one.
+    fn restart_unfit(&mut self, out: &mut Vec<Action>) -> bool {
         if self.state.head.launches == 0 {
             return false;
         }
-        let (now, generation) = (self.contacts.time(), self.state.head.generation);
-        let mut any = false;
-        for position in 0..self.state.nodes.len() as u32 {
-            let node = &self.state.nodes[position as usize];
-            let NodeStatus::Down { cause: TimedReason { reason: DownReason::Health { fault }, at } } = &node.status
-            else {
-                continue;
-            };
-            // An agent that was never up has nothing.
-            if node.address.is_none() {
-                continue;
-            }
-            let unfit = TimedReason { reason: Unfit { generation, reason: fault.clone() }, at: *at };
-            self.state.nodes.change(position).unfit = Some(unfit);
-            self.set_status(position, NodeStatus::Starting(Starting::first(now)));
-            out.push(Action::StartAgent { node: self.name(position) });
-            any = true;
+        // An agent that was never up has nothing.
+        let is_left = |node: &NodeState| node.is_down() && node.unfit.is_some() && node.address.is_some();
+        let nodes = (0u32..).zip(&self.state.nodes);
+        let left: Vec<u32> = nodes.filter(|(_, node)| is_left(node)).map(|(position, _)| position).collect();
+        let now = self.contacts.time();
+        for position in &left {
+            self.set_status(*position, NodeStatus::Starting(Starting::first(now)));
+            out.push(Action::StartAgent { node: self.name(*position) });
         }
-        any
+        !left.is_empty()
     }
 
     pub(super) fn drain_action(&self, stop: StopReason) -> Action {
