@@ -187,6 +187,7 @@ impl Cluster {
             abandon_after: Duration::from_secs(600),
             prefixes: vec![self.directory.path().join("prefix"), drain_prefix()],
             umask: None,
+            drains_only: false,
             fault_injections: Vec::new(),
         };
         let log = File::create(self.directory.path().join(format!("{node}.log")))?;

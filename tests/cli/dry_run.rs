@@ -42,7 +42,7 @@ fn too_few_usable_hosts_end_dry_run_as_they_end_run() {
     let ran = dry_run(directory.path(), &[]);
     assert_eq!(ran.code, 69, "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("cannot be used"), "{}", ran.out);
-    assert!(ran.err.contains("0 of 2 hosts can be used, and the run needs 2"), "{}", ran.err);
+    assert!(ran.err.contains("0 of 2 hosts can be used, and 2 must be"), "{}", ran.err);
     let document = dry_run(directory.path(), &["--json"]);
     let parsed = document.json();
     assert_eq!((document.code, &parsed["error"]["exit_code"]), (69, &serde_json::json!(69)));

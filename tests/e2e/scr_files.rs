@@ -464,12 +464,14 @@ fn drains_only_checkpoints_not_flushed_by_scr() {
     for source in ["a-xor4/finalized", "c-partner/killed-after-flush"] {
         let world = World::new();
         let nodes = Nodes::all(&world, source);
-        let ran = nodes.drain(&[]).with_code(0);
-        let newest_is_flushed = ran.out.contains("nothing to drain");
+        let ran = nodes.drain(&[]);
+        let newest_is_flushed = ran.out.contains("nothing was drained");
         assert_eq!(newest_is_flushed, pfs::current_id(&world.prefix()).is_none(), "{source}");
         if source == "a-xor4/finalized" {
             assert!(newest_is_flushed, "{}", ran.out);
         }
+        // SCR copied it to another prefix directory than this one.
+        ran.with_code(if newest_is_flushed { 69 } else { 0 });
         world.assert_nothing_is_left();
     }
 }

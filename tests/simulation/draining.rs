@@ -13,6 +13,7 @@ use holdfast::fleet::roster::RosterChange;
 use holdfast::relaunch::Event;
 use holdfast::relaunch::explain::NodeCondition;
 use holdfast_core::prefix::Summary;
+use holdfast_core::prefix::flushed::FlushedCopy;
 use holdfast_core::prefix::inspect::summary_of;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerPlaces, ContainerRequest, NodeName, PackedRank, Rank, RankPlace};
@@ -226,7 +227,11 @@ impl World {
             }
             DrainAction::Request(_, DrainRequest::ExamineFlushed { checkpoint, .. }) => {
                 let usable = self.prefix.has_usable(checkpoint);
-                Answer::FlushedExamined { damage: (!usable).then(|| "it is not there".to_owned()) }
+                let copy = match usable {
+                    true => FlushedCopy::Complete,
+                    false => FlushedCopy::Damaged("it is not there".to_owned()),
+                };
+                Answer::FlushedExamined { copy }
             }
             DrainAction::Request(_, DrainRequest::OpenDirectory { checkpoint, container, .. }) => {
                 let known = self.prefix.interrupted(checkpoint);

@@ -47,6 +47,14 @@ pub(crate) fn name() -> String {
     format!("{PREFIX}{machine:016x}-{pid}-{start}-{number}{SUFFIX}")
 }
 
+/// As [`name`], of a file that this process does not use any more, and leaves for another one.
+pub(crate) fn abandoned_name() -> String {
+    let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
+    let Maker { machine, pid, .. } = this_process();
+    // No process has this start time.
+    format!("{PREFIX}{machine:016x}-{pid}-0-{number}{SUFFIX}")
+}
+
 /// True for the name of a temporary file: what a crash can leave, and what a scan of a directory must not take for a
 /// checkpoint's file.
 pub fn is_temporary(name: &str) -> bool {

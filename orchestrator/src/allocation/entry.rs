@@ -75,7 +75,7 @@ pub struct AllocationRequest<'a> {
     pub user: String,
     /// The user that a parameter sets, also where the manager provides one.
     pub given_user: Option<String>,
-    /// Nodes of the largest step.
+    /// Nodes of the largest step; 1 for a drain.
     pub needed: u32,
     pub prefix: &'a Path,
     /// The directory of the job's state, below the prefix.

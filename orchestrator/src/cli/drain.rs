@@ -40,7 +40,8 @@ Examples:
 JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes, \
 left, unplaced: [{directory, path, files}…]}; unplaced: outputs of the job with files that are not at their paths
 
-Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 no node could be reached; 73 \
+Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 no node could be reached, or nothing was \
+found and it is not known what a node holds; 73 \
 the prefix directory could not be written to: correct the cause, then drain again; or files of an output are not at \
 their paths, because something else is there: `holdfast index place`; \
 78 the job's state belongs to another user")]
@@ -128,7 +129,7 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     if let Some(prefix) = args.job.prefix.as_ref().filter(|_| args.as_owner) {
         prefix_access::become_owner(prefix)?;
     }
-    let environment = args.job.environment(style)?;
+    let environment = args.job.environment_for_drain(style)?;
     if let Some(disabled) = &environment.disabled {
         style.warn(&format!("{disabled} has no effect on `holdfast drain`"));
     }
@@ -190,6 +191,7 @@ pub(super) struct Drained(pub(super) Option<DrainReport>);
 impl Drained {
     fn exit_code(&self) -> u8 {
         match self.0.as_ref().map(|report| &report.result) {
+            Some(DrainResult::Nothing) if self.doubt().is_some() => exit::UNAVAILABLE,
             None | Some(DrainResult::Nothing | DrainResult::Complete { .. }) if self.unplaced().is_empty() => {
                 exit::FINISHED
             }
@@ -197,6 +199,10 @@ impl Drained {
             Some(result) if result.is_unwritable() => exit::CANNOT_WRITE,
             Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }) => exit::DAMAGED_DATA,
         }
+    }
+
+    fn doubt(&self) -> Option<String> {
+        self.0.as_ref().and_then(DrainReport::doubt)
     }
 
     fn unplaced(&self) -> &[Unplaced] {
@@ -217,8 +223,14 @@ impl Report for Drained {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let Some(report) = &self.0 else { return writeln!(to, "nothing to drain") };
         let directory = report.directory.as_deref().unwrap_or_default();
+        for (node, reason) in &report.failed_nodes {
+            writeln!(to, "nothing was copied from {node}: {}", printable(reason))?;
+        }
         match &report.result {
-            DrainResult::Nothing => writeln!(to, "nothing to drain"),
+            DrainResult::Nothing => match report.doubt() {
+                None => writeln!(to, "nothing to drain"),
+                Some(doubt) => writeln!(to, "nothing was drained: {}", printable(&doubt)),
+            },
             DrainResult::Complete { checkpoint } => {
                 writeln!(to, "checkpoint {checkpoint} is complete in {directory}, and current")
             }
@@ -239,8 +251,8 @@ impl Report for Drained {
     fn json(&self) -> Value {
         let report = self.0.as_ref();
         let reason = match report.map(|report| &report.result) {
-            Some(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason, .. }) => Some(reason),
-            _ => None,
+            Some(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason, .. }) => Some(reason.clone()),
+            _ => self.doubt(),
         };
         document(json!({
             "checkpoint": self.checkpoint(),

@@ -35,7 +35,18 @@ impl JobSelection {
     /// # Errors
     /// A mistake in the parameters or in the spec.
     pub(super) fn environment(&self, output: Style) -> Result<Environment, Failure> {
-        let environment = environment(output)?;
+        self.warn_with(environment(output)?, output)
+    }
+
+    /// As [`environment`](Self::environment), for a drain.
+    ///
+    /// # Errors
+    /// A mistake in the parameters or in the spec.
+    pub(super) fn environment_for_drain(&self, output: Style) -> Result<Environment, Failure> {
+        self.warn_with(environment(output)?.for_drain(), output)
+    }
+
+    fn warn_with(&self, environment: Environment, output: Style) -> Result<Environment, Failure> {
         if let Some(spec) = self.spec(&environment)? {
             spec.warnings.iter().for_each(|warning| output.warn(warning));
         }

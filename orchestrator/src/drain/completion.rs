@@ -174,6 +174,7 @@ impl Published {
             failed_nodes: copied.unreachable.clone(),
             retry_may_help: !self.complete && more_is_held,
             left: BTreeSet::new(),
+            flushed: None,
             unplaced: Vec::new(),
         }
     }

@@ -228,8 +228,8 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, request: Drai
         }
         DrainRequest::ExamineFlushed { checkpoint } => {
             let (prefix, job_id) = (prefix.clone(), job_id.clone());
-            let damage = blocking(move || prefix_steps::examine_flushed(prefix, &job_id, checkpoint)).await?;
-            Ok(Answer::FlushedExamined { damage })
+            let copy = blocking(move || prefix_steps::examine_flushed(prefix, &job_id, checkpoint)).await?;
+            Ok(Answer::FlushedExamined { copy })
         }
         DrainRequest::OpenDirectory { checkpoint, name, container } => {
             let (prefix, job_id) = (prefix.clone(), job_id.clone());

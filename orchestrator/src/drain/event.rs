@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use holdfast_core::prefix::flushed::FlushedCopy;
 use holdfast_core::prefix::scan::{FileDamage, Scan};
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerPlaces, Inventory, Rank, Unplaced};
@@ -34,11 +35,8 @@ pub enum DrainEvent {
 pub enum Answer {
     /// The inventory of the node.
     Inventory(Box<Inventory>),
-    /// The dataset is in the prefix directory, or not any more.
-    FlushedExamined {
-        /// Why no copy there can be used.
-        damage: Option<String>,
-    },
+    /// Whether the dataset is in the prefix directory.
+    FlushedExamined { copy: FlushedCopy },
     /// The directory to copy to.
     DirectoryOpened {
         /// Its name below the prefix.

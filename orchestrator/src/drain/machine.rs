@@ -7,6 +7,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::prefix::flushed::FlushedCopy;
 use holdfast_core::prefix::scan::Scan;
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::store::DirectoryName;
@@ -22,12 +23,13 @@ use super::event::{Answer, DrainEvent};
 use super::inventory_round::InventoryRound;
 use super::plan::{self, DrainPlan, OtherDatasets};
 use super::reachable::ReachableAgents;
-use super::report::{DrainEnd, DrainReport, Survey};
+use super::report::{DrainEnd, DrainReport, FlushedDataset, Survey};
 use super::requests::{Destination, FileTask, NodeTask, PrefixStep, RequestPurpose, Requests, Task};
 use crate::events::{DrainResult, LogEvent};
 use crate::fleet::roster::RosterChange;
 
 const LOST: &str = "its agent is lost";
+const DOWN: &str = "it is down";
 const LOST_DURING_COPY: &str = "its agent was lost during the copy";
 
 /// The phase of a drain. The phases from [`Opening`](Phase::Opening) on are repeated for every dataset.
@@ -36,8 +38,8 @@ enum Phase {
     /// [`DrainMachine::begin`] was not called yet.
     NotBegun,
     TakingInventory(InventoryRound),
-    /// Waits for what is left of a flushed dataset in the prefix directory: why no copy can be used, if so.
-    ExaminingFlushed(Box<Surveyed>, CheckpointId, Option<Result<Option<String>, RequestFailure>>),
+    /// Waits for what is known of a flushed dataset in the prefix directory.
+    ExaminingFlushed(Box<Surveyed>, CheckpointId, Option<Result<FlushedCopy, RequestFailure>>),
     /// Waits for the directory of a dataset.
     Opening(DrainTarget),
     Copying(Box<Copying>, DrainTarget, Arc<Destination>),
@@ -99,6 +101,10 @@ pub struct DrainMachine {
     others: OtherDatasets,
     /// Every node reported its inventory.
     all_answered: bool,
+    /// The nodes that did not report what they hold and have copied nothing, with the reason.
+    unseen: BTreeMap<NodeName, String>,
+    /// The newest dataset that was flushed according to the nodes, if no newer one is to be drained.
+    flushed: Option<FlushedDataset>,
     now: Duration,
     actions: Vec<DrainAction>,
 }
@@ -115,6 +121,8 @@ impl DrainMachine {
             agenda: Agenda::default(),
             others: OtherDatasets::default(),
             all_answered: true,
+            unseen: BTreeMap::new(),
+            flushed: None,
             now: Duration::ZERO,
             actions: Vec::new(),
         }
@@ -281,7 +289,8 @@ impl DrainMachine {
                     inventory_round.answered(node, *inventory);
                 }
             }
-            (RequestPurpose::Task(Task::OfNode(_, NodeTask::Copy(order, _))), Answer::Copied(reply)) => {
+            (RequestPurpose::Task(Task::OfNode(node, NodeTask::Copy(order, _))), Answer::Copied(reply)) => {
+                self.unseen.remove(&node);
                 self.copy_ended(order, Ok(reply));
             }
             (RequestPurpose::Task(Task::OfNode(_, NodeTask::NoteFlushed(_))), Answer::FlushNoted) => {}
@@ -298,8 +307,8 @@ impl DrainMachine {
             (RequestPurpose::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }), Answer::Rebuilt) => {
                 self.rebuild_ended(number, set, Ok(()));
             }
-            (RequestPurpose::Prefix(PrefixStep::ExamineFlushed), Answer::FlushedExamined { damage }) => {
-                self.note_examined(Ok(damage));
+            (RequestPurpose::Prefix(PrefixStep::ExamineFlushed), Answer::FlushedExamined { copy }) => {
+                self.note_examined(Ok(copy));
             }
             (
                 RequestPurpose::Prefix(PrefixStep::OpenDirectory),
@@ -384,8 +393,8 @@ impl DrainMachine {
                 self.surveyed(inventory_round);
             }
             // Not with the answer: an agent that came up meanwhile first ends its part in the run.
-            Phase::ExaminingFlushed(surveyed, checkpoint, Some(damage)) => {
-                self.examined(*surveyed, checkpoint, damage);
+            Phase::ExaminingFlushed(surveyed, checkpoint, Some(copy)) => {
+                self.examined(*surveyed, checkpoint, copy);
             }
             Phase::Copying(mut copying, target, destination) => {
                 let (next, events) = copying.proceed();
@@ -444,6 +453,10 @@ impl DrainMachine {
             return self.finish(DrainEnd::Failed(DrainError::NoInventory { reason }));
         }
         self.all_answered = silent.is_empty();
+        self.unseen.clone_from(&silent);
+        for node in self.agents.not_up() {
+            self.unseen.entry(node.clone()).or_insert_with(|| DOWN.to_owned());
+        }
         self.make_plan(Surveyed { inventories, silent, damaged: BTreeMap::new() });
     }
 
@@ -460,9 +473,9 @@ impl DrainMachine {
         }
     }
 
-    fn note_examined(&mut self, outcome: Result<Option<String>, RequestFailure>) {
-        if let Phase::ExaminingFlushed(_, _, damage) = &mut self.phase {
-            *damage = Some(outcome);
+    fn note_examined(&mut self, outcome: Result<FlushedCopy, RequestFailure>) {
+        if let Phase::ExaminingFlushed(_, _, copy) = &mut self.phase {
+            *copy = Some(outcome);
         }
     }
 
@@ -471,17 +484,18 @@ impl DrainMachine {
         &mut self,
         mut surveyed: Surveyed,
         checkpoint: CheckpointId,
-        damage: Result<Option<String>, RequestFailure>,
+        copy: Result<FlushedCopy, RequestFailure>,
     ) {
-        match damage {
-            Ok(Some(reason)) => {
+        match copy {
+            Ok(FlushedCopy::Damaged(reason)) => {
                 if !self.config.survey_only {
                     self.emit([LogEvent::FlushedCopyDamaged { checkpoint, reason: reason.clone() }]);
                 }
                 surveyed.damaged.insert(checkpoint, reason);
                 self.make_plan(surveyed);
             }
-            Ok(None) => {
+            Ok(copy @ (FlushedCopy::Complete | FlushedCopy::Unlisted)) => {
+                self.flushed = Some(FlushedDataset { checkpoint, is_listed: copy == FlushedCopy::Complete });
                 let plan = plan::plan(&surveyed.inventories, None, &surveyed.damaged);
                 self.carry_out_plan(surveyed, plan);
             }
@@ -519,6 +533,10 @@ impl DrainMachine {
 
     fn finish_drained(&mut self, mut report: DrainReport) {
         report.left = self.others.left(matches!(report.result, DrainResult::Complete { .. }));
+        report.flushed = self.flushed;
+        for (node, reason) in mem::take(&mut self.unseen) {
+            report.failed_nodes.entry(node).or_insert(reason);
+        }
         self.finish(DrainEnd::Drained(report));
     }
 

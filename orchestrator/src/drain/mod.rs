@@ -43,4 +43,4 @@ pub use driver::{CopySettings, DrainOrder, drain, survey};
 pub use error::{DrainError, RequestFailure};
 pub use event::{Answer, DrainEvent, RequestId};
 pub use machine::DrainMachine;
-pub use report::{DrainEnd, DrainReport, Survey};
+pub use report::{DrainEnd, DrainReport, FlushedDataset, Survey};

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::Local;
+use holdfast_core::prefix::flushed::FlushedCopy;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::publish::{Publication, Published};
 use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{flushed, new_directory, outputs, unfinished};
 use holdfast_core::redundancy::directory;
-use holdfast_core::store::{self, DatasetAccess, DatasetFiles, DirectoryName, OpenDataset, PrefixError, Staged};
+use holdfast_core::store::{self, DatasetAccess, DatasetFiles, DirectoryName, OpenDataset, PrefixError};
 use holdfast_formats::sion::SionError;
 use holdfast_formats::sion::dataset::{self, DatasetCreation, RepackError};
 use holdfast_model::{CheckpointId, ContainerRequest, PackedRank, Rank, Unplaced};
@@ -32,13 +33,13 @@ pub(super) struct OpenedDirectory {
     pub(super) container: Option<Result<DatasetCreation, String>>,
 }
 
-/// Why no copy of a dataset that was flushed can be used; `None` if one can.
+/// What is known of the copy of a dataset that was flushed.
 pub(super) fn examine_flushed(
     prefix: PathBuf,
     job_id: &str,
     checkpoint: CheckpointId,
-) -> Result<Option<String>, PrefixStepError> {
-    Ok(flushed::damage(&*store::open(prefix)?, job_id, checkpoint, dataset::open)?)
+) -> Result<FlushedCopy, PrefixStepError> {
+    Ok(flushed::examine(&*store::open(prefix)?, job_id, checkpoint, dataset::open)?)
 }
 
 /// The checkpoint that a restart takes from the prefix directory.
@@ -71,13 +72,8 @@ pub(super) fn open(
     let found = if continues { resume::directory_of(&*store, job_id, checkpoint)? } else { None };
     let resumed = found.is_some();
     let directory = match found {
-        Some(directory) => {
-            // Of the process that was killed. No reader uses them: a failure must not prevent the drain.
-            if let Ok(left) = store.open(&directory, DatasetAccess::Write) {
-                let _ = left.remove_staged(Staged::Abandoned);
-            }
-            directory
-        }
+        // What was cut off there is completed by the agents, or removed with the publication.
+        Some(directory) => directory,
         None => new_directory::create(&*store, Local::now().naive_local(), job_id, checkpoint, name)?,
     };
     resume::begin(&*store, job_id, checkpoint, &directory)?;

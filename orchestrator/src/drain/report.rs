@@ -6,7 +6,7 @@ use holdfast_model::{CheckpointId, Inventory, NodeName, Rank, Unplaced};
 
 use super::error::DrainError;
 use super::plan::DrainPlan;
-use crate::events::DrainResult;
+use crate::events::{DrainResult, nodes_text};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum DrainEnd {
@@ -30,17 +30,45 @@ pub struct DrainReport {
     pub copied: Vec<Rank>,
     /// Ranks whose files were computed.
     pub rebuilt: Vec<Rank>,
-    /// Nodes whose files could not be copied.
+    /// Nodes whose files could not be copied, or of which it is not known what they hold.
     pub failed_nodes: BTreeMap<NodeName, String>,
     /// Another drain could complete the dataset from the files that the nodes still have.
     pub retry_may_help: bool,
     /// If one dataset was requested: others that only the nodes have, and that must not be deleted.
     pub left: BTreeSet<CheckpointId>,
+    /// The newest dataset that was flushed according to the nodes, if there is no newer one that can be completed.
+    pub flushed: Option<FlushedDataset>,
     /// The complete outputs of the job, also earlier ones, with files that are not at their paths.
     pub unplaced: Vec<Unplaced>,
 }
 
+/// A dataset that was flushed according to the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushedDataset {
+    pub checkpoint: CheckpointId,
+    /// The index of the prefix directory lists it, and it is complete there.
+    pub is_listed: bool,
+}
+
 impl DrainReport {
+    /// Why it is not known that all data is saved, although nothing was found that could be copied.
+    pub fn doubt(&self) -> Option<String> {
+        match (&self.result, self.flushed) {
+            (DrainResult::Nothing, Some(FlushedDataset { checkpoint, is_listed: false })) => Some(format!(
+                "the nodes recorded that checkpoint {checkpoint} was copied, and the index of this prefix directory \
+                 does not list it: it is in another one; `holdfast drain --checkpoint {checkpoint}` copies it here too"
+            )),
+            (DrainResult::Nothing, None) if !self.failed_nodes.is_empty() => {
+                let nodes: Vec<NodeName> = self.failed_nodes.keys().cloned().collect();
+                Some(format!(
+                    "no other node has a checkpoint, and what {} has is not known; drain again when it can be reached",
+                    nodes_text(&nodes)
+                ))
+            }
+            _ => None,
+        }
+    }
+
     /// The datasets that only the nodes have, as a text; empty if there is none.
     pub fn left_text(&self) -> String {
         let ids: Vec<String> = self.left.iter().rev().map(ToString::to_string).collect();

@@ -2,7 +2,8 @@
 //!
 //! Round 1: every healthy node copies the files of its ranks, and partners copy for the nodes that are known to be
 //! down. Round 2: for nodes whose copies failed, the nodes that are known to have copies of their files; if none is
-//! known, all nodes that are left. An answer lists single ranks, so that a damaged file affects its rank only.
+//! known, all nodes that are left. An answer lists single ranks, so that a damaged file affects its rank only. A node
+//! that answers without a rank of which another node has a copy has lost it, as after a reboot: its copy failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -145,7 +146,8 @@ impl Rounds {
             return Vec::new();
         }
         // Copies may name the node of their rank otherwise than the drain does, by its host name.
-        let owners = self.copied.failed.keys().filter_map(|rank| self.owners.get(rank)).flatten();
+        let not_copied = self.owners.iter().filter(|(rank, _)| !self.copied.ranks.contains_key(rank));
+        let owners = not_copied.flat_map(|(_, owners)| owners);
         let failed: BTreeSet<&NodeName> = self.not_copied.iter().chain(&self.down).chain(owners).collect();
         // Files of down nodes that partners copied in round 1 are not requested again.
         let is_incomplete = failed.iter().any(|node| !self.down.contains(*node)) || !self.copied.failed.is_empty();
@@ -238,6 +240,18 @@ mod tests {
         let second = rounds.second().remove(0);
         rounds.answered(&second, reply(&[0, 1], &[], &[]));
         assert!(rounds.finish().failed.is_empty());
+    }
+
+    #[test]
+    fn partner_copies_for_a_node_that_answers_and_has_lost_its_files() {
+        let mut rounds = Rounds::new(names(&["a", "b", "c"]), names(&[]), true);
+        let orders = rounds.first();
+        rounds.answered(&orders[0], reply(&[], &[], &[(2, "c")]));
+        rounds.answered(&orders[1], reply(&[1], &[], &[(0, "a")]));
+        rounds.answered(&orders[2], reply(&[2], &[], &[(1, "b")]));
+        let second = rounds.second();
+        let asked: Vec<&str> = second.iter().map(|order| order.node.as_str()).collect();
+        assert_eq!((asked, &*second[0].on_behalf_of), (vec!["b"], &*names(&["a"])));
     }
 
     #[test]

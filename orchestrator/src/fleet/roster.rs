@@ -71,6 +71,15 @@ impl Roster {
         }
     }
 
+    /// The agent of a node that was down is started again.
+    pub fn agent_started(&self, node: &NodeName) {
+        let mut shared = self.shared.lock();
+        if shared.present.down.remove(node) {
+            shared.present.lost.insert(node.clone());
+            shared.announce(&RosterChange::Lost { node: node.clone() });
+        }
+    }
+
     /// The agent of a node is lost for good.
     pub fn node_down(&self, node: &NodeName) {
         let mut shared = self.shared.lock();
@@ -111,12 +120,14 @@ mod tests {
         roster.agent_up(&node, address(2));
         assert_eq!(roster.agents().get(&node), Some(&address(2)));
         roster.node_down(&node);
+        assert_eq!(roster.follow().0.down, BTreeSet::from([node.clone()]));
+        roster.agent_started(&node);
         let received: Vec<_> = std::iter::from_fn(|| changes.try_recv().ok()).collect();
         let up = RosterChange::Up { node: node.clone(), address: address(2) };
         let [lost, down] = [RosterChange::Lost { node: node.clone() }, RosterChange::Down { node: node.clone() }];
-        assert_eq!(received, [lost, up, down]);
+        assert_eq!(received, [lost.clone(), up, down, lost]);
         let (RosterState { agents, lost, down }, _) = roster.follow();
-        assert!(agents.is_empty() && lost.is_empty());
-        assert_eq!(down, BTreeSet::from([node]));
+        assert!(agents.is_empty() && down.is_empty());
+        assert_eq!(lost, BTreeSet::from([node]));
     }
 }

@@ -236,6 +236,7 @@ impl AgentSupervisor {
             return;
         }
         self.lose(&node);
+        self.roster.agent_started(&node);
         let (allocation, client) = (Arc::clone(&self.allocation), self.client.clone());
         let template = self.settings.template.clone();
         let (permits, reports) = (Arc::clone(&self.start_permits), self.reports.clone());

@@ -32,6 +32,8 @@ pub(super) struct DrainAgents {
     restarts: BTreeMap<NodeName, u32>,
     /// Nodes whose agent is being started.
     starting: BTreeSet<NodeName>,
+    /// Nodes whose agent could not be started, with the reason.
+    not_started: BTreeMap<NodeName, String>,
     /// The running time.
     ran: Duration,
     /// The running time at the last answer of each agent that is up.
@@ -55,9 +57,17 @@ impl DrainAgents {
             clock: Clock::since(unix_now()),
         };
         let agents = AgentSupervisor::new(Arc::clone(&allocation), client, settings);
-        let (restarts, starting) = (BTreeMap::new(), BTreeSet::new());
-        let (ran, answered) = (Duration::ZERO, BTreeMap::new());
-        Ok(DrainAgents { allocation, agents, job_id, reporter, restarts, starting, ran, answered })
+        Ok(DrainAgents {
+            allocation,
+            agents,
+            job_id,
+            reporter,
+            restarts: BTreeMap::new(),
+            starting: BTreeSet::new(),
+            not_started: BTreeMap::new(),
+            ran: Duration::ZERO,
+            answered: BTreeMap::new(),
+        })
     }
 
     /// Starts the agents that are missing, and waits for them.
@@ -78,6 +88,7 @@ impl DrainAgents {
         match event {
             FleetEvent::Up { node, .. } => {
                 self.starting.remove(&node);
+                self.not_started.remove(&node);
                 self.answered.insert(node, self.ran);
             }
             FleetEvent::Unchanged { answers } => {
@@ -102,6 +113,7 @@ impl DrainAgents {
             FleetEvent::StartFailed { node, reason, .. } => {
                 self.starting.remove(&node);
                 self.agents.stop_awaiting(&node);
+                self.not_started.insert(node.clone(), reason.clone());
                 self.reporter.emit(LogEvent::AgentNotStarted { node, reason });
             }
             FleetEvent::Lost { node, reason } => self.lost(node, &reason),
@@ -168,7 +180,26 @@ impl DrainAgents {
         while let Ok(event) = emitted.try_recv() {
             self.reporter.emit(event);
         }
-        result
+        self.with_reasons(result)
+    }
+
+    /// The drain knows only which agents are not up; why one could not be started is known here.
+    fn with_reasons(&self, result: Result<DrainReport, DrainError>) -> Result<DrainReport, DrainError> {
+        match result {
+            Ok(mut report) => {
+                for (node, reason) in &mut report.failed_nodes {
+                    if let Some(known) = self.not_started.get(node) {
+                        reason.clone_from(known);
+                    }
+                }
+                Ok(report)
+            }
+            Err(DrainError::NoInventory { reason }) => {
+                let reason = self.not_started.values().next().cloned().unwrap_or(reason);
+                Err(DrainError::NoInventory { reason })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Starts missing agents, requests the inventories, and ends all agents again.

@@ -22,7 +22,7 @@ use super::state::{self, JobState, Stage};
 use super::state_file::JobLock;
 use super::{preflight, running_step, settings, start};
 use crate::allocation::local::{self, Local};
-use crate::allocation::{AgentTemplate, Allocation, AllocationError};
+use crate::allocation::{AgentTemplate, Allocation, AllocationError, AllocationRequest};
 use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
 use crate::events::{DrainResult, EventLog, Screen};
 use crate::exit;
@@ -66,7 +66,7 @@ pub async fn of_prefix(
     }
     let _lock = JobLock::take_of_last_job(prefix)?;
     match left_in(prefix)? {
-        Some(state) => of_state(prefix, state, requested, screen).await.map(Some),
+        Some(state) => of_state(prefix, state, requested, Doubt::Keeps, screen).await.map(Some),
         None => Ok(None),
     }
 }
@@ -87,12 +87,22 @@ fn left_in(prefix: &Path) -> Result<Option<JobState>, StandaloneError> {
     Ok(Some(state))
 }
 
+/// What becomes of the nodes if it is [not known](DrainReport::doubt) whether all data is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// They are kept for another drain.
+    Keeps,
+    /// They are released: a new job is to begin.
+    Releases,
+}
+
 /// Drains the nodes of a job whose lock the caller holds, and releases them unless they hold files that another drain
 /// could save, also those of datasets that are not drained because another one was requested.
-pub async fn of_state(
+async fn of_state(
     prefix: &Path,
     mut state: JobState,
     requested: Option<CheckpointId>,
+    doubt: Doubt,
     screen: &Screen,
 ) -> Result<DrainReport, StandaloneError> {
     let allocation = state.allocation.reopen(None, logs(prefix)).await?;
@@ -110,7 +120,9 @@ pub async fn of_state(
         agents.forget(finished).await;
     }
     let result = agents.drain(prefix, (state.copies(), state.knows_superseded()), requested).await;
-    let keeps = result.as_ref().map_or(true, |report| report.retry_may_help || !report.left.is_empty());
+    let in_doubt = |report: &DrainReport| report.doubt().filter(|_| doubt == Doubt::Keeps);
+    let keeps_data = |report: &DrainReport| report.retry_may_help || !report.left.is_empty();
+    let keeps = result.as_ref().map_or(true, |report| keeps_data(report) || in_doubt(report).is_some());
     agents.agents.end_all(!keeps).await;
     state.running.clear();
     let mut released = Ok(());
@@ -118,6 +130,7 @@ pub async fn of_state(
         let reason = match &result {
             Ok(DrainReport { result: DrainResult::Incomplete { reason, .. }, .. })
             | Ok(DrainReport { result: DrainResult::Failed { reason, .. }, .. }) => reason.clone(),
+            Ok(report) if report.left.is_empty() => in_doubt(report).unwrap_or_default(),
             Ok(report) => {
                 format!("only the nodes have dataset {}; the last drain was of another one", report.left_text())
             }
@@ -141,7 +154,7 @@ pub async fn of_state(
 
 /// Drains what an earlier job could not drain, before a new one begins.
 pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &Screen) -> Result<(), RunError> {
-    let report = of_state(prefix, state, None, screen).await.map_err(Box::new)?;
+    let report = of_state(prefix, state, None, Doubt::Releases, screen).await.map_err(Box::new)?;
     match report.result {
         DrainResult::Nothing | DrainResult::Complete { .. } => Ok(()),
         DrainResult::Incomplete { .. } if !report.retry_may_help => Ok(()),
@@ -188,12 +201,15 @@ impl LibraryJob {
             let user = self.user.clone().unwrap_or_else(user_name);
             Arc::new(Local::this_machine(job_id, user, logs(prefix))?) as Arc<dyn Allocation>
         } else {
-            (manager.open)(start::allocation_request(spec, &[], prefix)).await?
+            // A lost node is the usual reason for a drain: it uses the nodes that it can reach.
+            let request = AllocationRequest { needed: 1, ..start::allocation_request(spec, &[], prefix) };
+            (manager.open)(request).await?
         };
         let (control, caches, trust) = (&step.checkpoint.control, step.checkpoint.cache.iter(), trust::generate()?);
         let (prefixes, disk_timeout) = (vec![prefix.to_owned()], spec.health.disk_timeout);
         let mut template =
             AgentTemplate::new(OF_ROOTS, prefixes, control, caches, disk_timeout, allocation.identity(), trust);
+        template.drains_only = true;
         // The library prefers SCR's parameters to those of the allocation.
         let settings = &mut template.settings;
         settings.job_id = self.job_id.clone().unwrap_or_else(|| settings.job_id.clone());

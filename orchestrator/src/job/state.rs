@@ -277,7 +277,7 @@ impl JobState {
     /// its agents have ended.
     pub fn template(&self) -> Result<AgentTemplate, TrustError> {
         let trust = self.trust.clone().map_or_else(trust::generate, Ok)?;
-        Ok(AgentTemplate { settings: self.agents.clone(), trust })
+        Ok(AgentTemplate { settings: self.agents.clone(), trust, drains_only: false })
     }
 
     /// True if both are of the same job: the certificate is unique to a job.

@@ -244,7 +244,7 @@ mod tests {
         let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.into(), roots.into());
         let allocation = local.unwrap().record();
         let settings = AgentSettings::of_test_job();
-        let agents = AgentTemplate { settings, trust: trust::generate().unwrap() };
+        let agents = AgentTemplate { settings, trust: trust::generate().unwrap(), drains_only: false };
         JobState::new("heat".to_owned(), allocation, agents)
     }
 

@@ -57,7 +57,7 @@ pub enum Event {
     NodeDown { node: NodeName, reason: DownReason },
     /// The user changed which nodes are excluded. The list is complete.
     ExclusionsChanged { excluded: BTreeMap<NodeName, Exclusion> },
-    /// A health test failed, for example one of the site. The node is down from now on.
+    /// A health test failed, for example one of the site. The node is down from now on, until the drain.
     HealthFault { node: NodeName, fault: String },
     /// The answer to [`Action::AskHalt`](super::Action::AskHalt).
     HaltAnswered {

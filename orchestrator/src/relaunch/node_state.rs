@@ -37,12 +37,12 @@ pub(super) struct NodeState {
     /// The user wanted its ranks moved at once, and too few other nodes were left.
     #[serde(default)]
     pub keeps_ranks: bool,
-    /// It could not use its own directories in a restart: no ranks are placed on it.
+    /// It could not use its own directories in a restart, or failed a test of the site: no ranks are placed on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<TimedReason<Unfit>>,
 }
 
-/// A node that cannot write to its own directories, or read them.
+/// A node that cannot write to its own directories, or read them, or failed a test of the site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Unfit {
     /// The generation that showed it.

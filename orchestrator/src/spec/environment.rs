@@ -48,6 +48,8 @@ pub struct Environment {
     pub disabled: Option<String>,
     /// Parameters without effect.
     pub warnings: Vec<String>,
+    /// A spec that needs more nodes than there are is a mistake.
+    pub(super) checks_nodes: bool,
     variables: BTreeMap<String, String>,
 }
 
@@ -65,7 +67,12 @@ impl Environment {
     /// No variables and no files.
     pub fn empty(registered: Registry) -> Self {
         let (overrides, identity, warnings, variables) = Default::default();
-        Environment { registered, overrides, identity, disabled: None, warnings, variables }
+        Environment { registered, overrides, identity, disabled: None, warnings, checks_nodes: true, variables }
+    }
+
+    /// The same for a drain, which uses the nodes that it can reach, however many the run needs.
+    pub fn for_drain(self) -> Self {
+        Environment { checks_nodes: false, ..self }
     }
 
     /// The environment of this process: its variables, the user's file, the site's file.

@@ -62,7 +62,7 @@ impl JobSpec {
         if !spec.has_short_form() {
             spec.steps.iter_mut().enumerate().for_each(|(at, step)| step.key_path = format!("steps[{at}]."));
         }
-        validation::check(&spec, manager, &reader);
+        validation::check(&spec, manager, environment.checks_nodes, &reader);
         step_order::check(&spec, &reader);
         applies::check(&spec, manager, registry, &reader);
         spec.identity = environment.identity.clone();

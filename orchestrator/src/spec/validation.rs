@@ -16,9 +16,12 @@ use super::run::RunSpec;
 use super::supervision::{Requeue, Submission};
 
 /// Adds the mistakes, each at the position of the key that is most likely wrong.
-pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
+pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, checks_nodes: bool, reader: &Reader) {
     check_name(reader, "job", &spec.job);
-    check_steps(spec, manager, reader);
+    check_steps(spec, reader);
+    if checks_nodes {
+        spec.steps.iter().for_each(|step| check_nodes(spec, step, manager, reader));
+    }
     for (key, message, help) in spec.allocation.settings.iter().flat_map(|keys| keys.mistakes(spec.allocation.nodes)) {
         reader.mistake(&format!("allocation.{key}"), message, help);
     }
@@ -97,7 +100,7 @@ fn check_name(reader: &Reader, key: &str, name: &str) {
     }
 }
 
-fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
+fn check_steps(spec: &JobSpec, reader: &Reader) {
     let short_form = spec.has_short_form();
     let mut earlier: BTreeSet<&str> = BTreeSet::new();
     for (at, step) in spec.steps.iter().enumerate() {
@@ -110,7 +113,6 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
             }
         }
         earlier.insert(&step.name);
-        check_nodes(spec, step, manager, path, reader);
         check_checkpoint(step, path, reader);
         let Step { run, checkpoint, source, .. } = step;
         let JobSpec { health, progress, .. } = spec;
@@ -130,7 +132,8 @@ fn check_patterns(step: &Step, path: &str, reader: &Reader) {
     }
 }
 
-fn check_nodes(spec: &JobSpec, step: &Step, manager: Option<&ManagerFacts>, path: &str, reader: &Reader) {
+fn check_nodes(spec: &JobSpec, step: &Step, manager: Option<&ManagerFacts>, reader: &Reader) {
+    let path = &step.key_path;
     let needed = spec.relaunch.min_nodes.map_or(step.run.nodes, |fewest| fewest.min(step.run.nodes));
     let (nodes, available) = (spec.allocation.nodes, spec.allocation.usable);
     if needed > available {

@@ -149,5 +149,6 @@ pub fn template(trust: TrustMaterial) -> AgentTemplate {
             disk_timeout: Duration::from_secs(30),
         },
         trust,
+        drains_only: false,
     }
 }

@@ -150,6 +150,30 @@ impl Pending {
         Ok((Pending { temporary, target }, file))
     }
 
+    /// As [`create`](Self::create), with the content of a file of this user that a process left under the name
+    /// `abandoned` in the same directory. `None` if another process was faster.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn take_over(
+        target: impl Into<Target>,
+        mode: CreationMode,
+        abandoned: &Target,
+    ) -> Result<Option<(Pending, File)>, DurableError> {
+        let (pending, _) = Pending::create(target, mode)?;
+        let own = pending.temporary.file();
+        // Under a name of this process it is not abandoned any more.
+        let taken = abandoned.rename(&own).and_then(|()| own.open_own_writable());
+        Ok(taken.ok().map(|file| (pending, file)))
+    }
+
+    /// Leaves the file for another process, which may [take it over](Self::take_over).
+    pub fn abandon(self) {
+        let abandoned = self.target.beside(&temporary::abandoned_name());
+        // If it cannot be renamed, it is removed.
+        let _ = self.temporary.rename(&abandoned);
+    }
+
     /// The name it has until it is committed.
     pub fn temporary_name(&self) -> &str {
         &self.temporary.name

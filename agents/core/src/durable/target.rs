@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::{Durability, DurableError};
 use crate::calls;
@@ -98,6 +99,18 @@ impl Target {
     pub(super) fn make_file(&self, mode: Mode) -> Result<File, Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         calls::openat(self.at(), &self.path, flags, mode).map(File::from)
+    }
+
+    /// Opens a regular file of this user for reading and writing.
+    pub(super) fn open_own_writable(&self) -> Result<File, Errno> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = calls::openat(self.at(), &self.path, flags, Mode::empty())?;
+        let found = calls::fstat(&file)?;
+        let is_regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        match is_regular && found.st_uid == geteuid().as_raw() {
+            true => Ok(File::from(file)),
+            false => Err(Errno::PERM),
+        }
     }
 
     pub(super) fn make_symlink(&self, leads_to: &str) -> Result<(), Errno> {

@@ -12,18 +12,29 @@ use crate::store::{DatasetAccess, DatasetFiles, DatasetOpener, DatasetStore, Dir
 use crate::workers;
 use holdfast_model::CheckpointId;
 
-/// Why no copy of a dataset can be used; `None` if one is complete, with all files of its summary in their sizes. Those
-/// that this job wrote decide. If there is none, the dataset was fetched: that of an earlier job is examined. One that
-/// the index does not list was copied by another program, elsewhere: only the flush file is known of it.
+/// What is known of the copy of a dataset that a flush file lists as copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlushedCopy {
+    /// It is complete, with all files of its summary in their sizes.
+    Complete,
+    /// The index does not list it: it was copied to another prefix directory, or by another program, and only the flush
+    /// file is known of it.
+    Unlisted,
+    /// Why no copy can be used.
+    Damaged(String),
+}
+
+/// Examines the copies of a dataset: one that is complete is enough. Those that this job wrote decide. If there is none,
+/// the dataset was fetched: that of an earlier job is examined.
 ///
 /// # Errors
 /// The index cannot be read: nothing is known then.
-pub fn damage(
+pub fn examine(
     store: &dyn DatasetStore,
     job: &str,
     id: CheckpointId,
     open: DatasetOpener,
-) -> Result<Option<String>, PrefixError> {
+) -> Result<FlushedCopy, PrefixError> {
     let mut entries = index::read(store)?.unwrap_or_default().entries();
     entries.retain(|entry| entry.id == id);
     let is_own = |entry: &IndexEntry| dataset::job_of(store, &entry.directory).is_some_and(|writer| writer == job);
@@ -33,13 +44,13 @@ pub fn damage(
     let mut first = None;
     for entry in entries {
         match damage_of(store, &entry, open) {
-            None => return Ok(None),
+            None => return Ok(FlushedCopy::Complete),
             Some(problem) => {
                 first.get_or_insert(format!("{}: {problem}", entry.directory));
             }
         }
     }
-    Ok(first)
+    Ok(first.map_or(FlushedCopy::Unlisted, FlushedCopy::Damaged))
 }
 
 /// The newest checkpoint that a restart would take from the prefix directory, with all files of its summary in their
@@ -143,8 +154,13 @@ mod tests {
         directory
     }
 
-    fn damage_in(world: &dyn TestStore) -> Option<String> {
-        damage(world.store(), "17", ID, open_plain).unwrap()
+    fn examined(world: &dyn TestStore) -> FlushedCopy {
+        examine(world.store(), "17", ID, open_plain).unwrap()
+    }
+
+    fn damage_in(world: &dyn TestStore) -> String {
+        let FlushedCopy::Damaged(problem) = examined(world) else { panic!("it is not damaged") };
+        problem
     }
 
     #[test]
@@ -168,10 +184,10 @@ mod tests {
         for (expected, apply) in damages {
             each_store(|world| {
                 let directory = add(world, "17");
-                assert_eq!(damage_in(world), None, "{expected}");
+                assert_eq!(examined(world), FlushedCopy::Complete, "{expected}");
                 apply(world, &directory);
                 assert_eq!(newest_usable(world.store(), open_plain).unwrap(), None, "{expected}");
-                let found = damage_in(world).unwrap();
+                let found = damage_in(world);
                 assert!(found.contains(expected), "{expected} in {found}");
             });
         }
@@ -181,20 +197,20 @@ mod tests {
     fn the_copy_of_an_earlier_job_counts_only_if_this_job_wrote_none() {
         each_store(|world| {
             add(world, "16");
-            assert_eq!(damage_in(world), None, "it was fetched");
+            assert_eq!(examined(world), FlushedCopy::Complete, "it was fetched");
             let own = add(world, "17");
-            assert_eq!(damage_in(world), None);
+            assert_eq!(examined(world), FlushedCopy::Complete);
             world.take_away(own.as_str());
-            assert!(damage_in(world).unwrap().contains("it does not exist"));
+            assert!(damage_in(world).contains("it does not exist"));
             add(world, "17");
-            assert_eq!(damage_in(world), None, "one copy is enough");
+            assert_eq!(examined(world), FlushedCopy::Complete, "one copy is enough");
             assert_eq!(newest_usable(world.store(), open_plain).unwrap(), Some(ID));
         });
     }
 
     #[test]
-    fn a_copy_that_the_index_does_not_list_is_that_of_another_program() {
-        each_store(|world| assert_eq!(damage_in(world), None));
+    fn a_copy_that_the_index_does_not_list_is_elsewhere() {
+        each_store(|world| assert_eq!(examined(world), FlushedCopy::Unlisted));
     }
 
     #[test]
@@ -203,6 +219,6 @@ mod tests {
         add(&world, "17");
         assert_eq!(newest_usable(world.store(), open_plain).unwrap(), Some(ID));
         world.put(index::INDEX_FILE, b"damaged");
-        assert!(damage(world.store(), "17", ID, open_plain).is_err());
+        assert!(examine(world.store(), "17", ID, open_plain).is_err());
     }
 }

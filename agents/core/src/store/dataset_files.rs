@@ -97,6 +97,24 @@ pub trait OpenDataset: DatasetFiles {
     /// for writing a part of it.
     fn attach(&self, id: &str) -> io::Result<Box<dyn StagedWriter>>;
 
+    /// The files whose writers were killed before they committed them: their [names](StagedFile::id) until then, and
+    /// their sizes.
+    ///
+    /// # Errors
+    /// When the dataset cannot be listed.
+    fn abandoned(&self) -> io::Result<Vec<(String, u64)>> {
+        Ok(Vec::new())
+    }
+
+    /// As [`create`](Self::create), with the content of an abandoned file, which nobody else can take over then. `None`
+    /// if another process was faster.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    fn take_over(&self, _name: &str, _abandoned: &str) -> Result<Option<Box<dyn StagedFile>>, DurableError> {
+        Ok(None)
+    }
+
     /// Replaces a small file.
     ///
     /// # Errors

@@ -37,6 +37,10 @@ pub trait StagedFile: StagedWriter {
     /// When it cannot get the name; the old file is then untouched.
     fn commit(self: Box<Self>) -> Result<(), DurableError>;
 
+    /// Leaves the file [abandoned](super::OpenDataset::abandoned), so that what was written can be used. A store that
+    /// cannot do that removes it.
+    fn abandon(self: Box<Self>) {}
+
     /// As [`commit`](Self::commit), only if nothing has the name; returns whether the file got it. Otherwise it is
     /// removed.
     ///

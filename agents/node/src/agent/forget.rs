@@ -41,6 +41,13 @@ pub enum ForgetError {
     )]
     Undrained { checkpoint: CheckpointId, prefix: PathBuf },
     #[error(
+        "checkpoint {checkpoint} of the node is in the prefix directory {} already: restart from there, or use \
+         `holdfast drain --prefix {}`",
+        prefix.display(),
+        prefix.display()
+    )]
+    Drained { checkpoint: CheckpointId, prefix: PathBuf },
+    #[error(
         "{} is used by the job in the prefix directory {}, which runs in the same allocation; run one job after the \
          other, or give each directories of its own (`checkpoint.control.base` and the bases of `checkpoint.cache`)",
         control.display(),
@@ -69,11 +76,12 @@ pub fn finished_steps(agent: &Agent, finished: Generation) -> Result<(), ForgetE
 
 /// Removes the directories of the job in another prefix directory: two jobs in one Slurm allocation have the same id,
 /// and so the same directories. The agent of that job must have ended, and its newest checkpoint be on its prefix
-/// directory. No file of its state may stay: its generations have the same numbers. Blocks.
+/// directory. No file of its state may stay: its generations have the same numbers. A drain leaves its checkpoints:
+/// `drains_only`. Blocks.
 ///
 /// # Errors
-/// [`ForgetError::Running`], [`ForgetError::Undrained`], or something cannot be removed.
-pub(crate) fn other_job(paths: &Paths, prefix: &Path, bases: &[String]) -> Result<(), ForgetError> {
+/// [`ForgetError::Running`], [`ForgetError::Undrained`], [`ForgetError::Drained`], or something cannot be removed.
+pub(crate) fn other_job(paths: &Paths, prefix: &Path, bases: &[String], drains_only: bool) -> Result<(), ForgetError> {
     let paths = paths.of_owner(prefix);
     let control = claim::directory(&paths, paths.control_node_path())?;
     let running = || ForgetError::Running { control: paths.control(), prefix: prefix.to_owned() };
@@ -83,8 +91,14 @@ pub(crate) fn other_job(paths: &Paths, prefix: &Path, bases: &[String]) -> Resul
     let bases: BTreeSet<String> = bases.iter().cloned().chain(planned).collect();
     let locations = FlushRecord::open(&paths).locations()?;
     let newest = locations.iter().rev().find(|(_, at)| at.cache);
-    if let Some((checkpoint, _)) = newest.filter(|(_, at)| !at.pfs) {
-        return Err(ForgetError::Undrained { checkpoint: *checkpoint, prefix: prefix.to_owned() });
+    match newest {
+        Some((&checkpoint, at)) if !at.pfs => {
+            return Err(ForgetError::Undrained { checkpoint, prefix: prefix.to_owned() });
+        }
+        Some((&checkpoint, _)) if drains_only => {
+            return Err(ForgetError::Drained { checkpoint, prefix: prefix.to_owned() });
+        }
+        _ => {}
     }
     claim::remove(&paths, bases.into_iter())?;
     drop(claim);
@@ -169,15 +183,18 @@ mod tests {
         let newest = agent.store.flush.newest().unwrap();
         let undrained = Locations { cache: true, ..Locations::default() };
         agent.store.flush.note(newest, undrained).unwrap();
-        let refused = other_job(&ours, other, &bases).unwrap_err().to_string();
+        let refused = other_job(&ours, other, &bases, false).unwrap_err().to_string();
         assert!(refused.contains("holdfast drain --prefix /other"), "{refused}");
 
         agent.store.flush.note_flushed(newest).unwrap();
         let running = claim::claim(claim::directory(&paths, paths.control_node_path()).unwrap()).unwrap();
-        let refused = other_job(&ours, other, &bases).unwrap_err();
+        let refused = other_job(&ours, other, &bases, false).unwrap_err();
         assert!(matches!(&refused, ForgetError::Running { prefix, .. } if prefix == other), "{refused}");
         drop(running);
-        other_job(&ours, other, &bases).unwrap();
+        let left = other_job(&ours, other, &bases, true).unwrap_err().to_string();
+        assert!(left.contains("is in the prefix directory /other already"), "{left}");
+        assert!(paths.control().exists());
+        other_job(&ours, other, &bases, false).unwrap();
         assert!(!paths.control().exists() && !paths.real(&paths.cache_node_path(&bases[0])).unwrap().exists());
         claim::directory(&ours, ours.control_node_path()).unwrap();
     }

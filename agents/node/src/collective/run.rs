@@ -5,9 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::prefix::unfinished;
-use holdfast_core::store::{self, DatasetAccess, Staged};
-use holdfast_formats::sion::dataset;
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{CheckpointReply, CheckpointRequest, PeersUpdate, RunAccepted};
 use holdfast_wire::peer::Endpoint;
@@ -318,13 +315,11 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
     };
     match prepared.await {
         Ok(prepared) => {
-            let prefix = prepared.run.plan.settings.prefix.clone();
             start(collectives, prepared, true);
             if memory::read_ended(&agent.paths.control()) >= generation {
                 // The job is being drained.
                 collectives.participation().iter().for_each(|part| part.end());
             }
-            remove_leftovers(agent, prefix);
             Some(generation)
         }
         Err(error) => {
@@ -332,21 +327,6 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
             None
         }
     }
-}
-
-/// Removes the temporary files that the earlier agent left in the directories of unfinished flushes. In the background:
-/// the prefix directory may not answer.
-fn remove_leftovers(agent: &Arc<Agent>, prefix: PathBuf) {
-    let job = agent.start.job_id.clone();
-    tokio::task::spawn_blocking(move || {
-        let Ok(store) = store::open(prefix) else { return };
-        for flush in unfinished::of_job(&*store, &job, dataset::open).unwrap_or_default() {
-            let Ok(dataset) = store.open(&flush.directory, DatasetAccess::Write) else { continue };
-            if let Err(error) = dataset.remove_staged(Staged::Abandoned) {
-                tracing::warn!(directory = %dataset.location().display(), %error, "temporary_files_not_removed");
-            }
-        }
-    });
 }
 
 fn start(collectives: &Collectives, prepared: Prepared, adopted: bool) {

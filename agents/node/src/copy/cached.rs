@@ -9,6 +9,7 @@ use holdfast_core::store::OpenDataset;
 use holdfast_core::store::dataset_files::{read_tree, write_tree};
 use holdfast_formats::sion::dataset::RankWriter;
 
+use super::cut_off::CutOffCopies;
 use super::error::CopyFault;
 use super::pipeline::{Checksum, CopyTarget, Lane};
 use crate::report::events::ProgressGuard;
@@ -21,8 +22,8 @@ pub(crate) struct CachedFile<'a> {
 }
 
 impl CachedFile<'_> {
-    /// Copies the file and its meta file into a dataset, unless they are already there. With `record_crc` both meta
-    /// files get the checksum. Returns the recorded checksum.
+    /// Copies the file and its meta file into a dataset, unless they are already there; goes on from a copy that was
+    /// cut off. With `record_crc` both meta files get the checksum. Returns the recorded checksum.
     ///
     /// A file that does not agree with its meta data is marked in cache as incomplete, so that no restart uses it, and
     /// an earlier copy of it is removed.
@@ -31,20 +32,21 @@ impl CachedFile<'_> {
     /// The first failure, with its file.
     pub(crate) fn copy_to(
         &self,
-        dataset: &dyn OpenDataset,
+        (dataset, cut_off): (&dyn OpenDataset, &CutOffCopies),
         record_crc: bool,
         lane: &mut Lane<'_>,
         working: &ProgressGuard,
     ) -> Result<Option<u32>, CopyFault> {
         let target = CopyTarget { dataset, name: &self.meta.file };
         let recorded = RecordedContent::from(self.meta);
-        let content =
-            lane.copy(self.path, target, recorded, Checksum::of(record_crc), working).inspect_err(|fault| {
+        let content = lane.copy(self.path, target, recorded, Checksum::of(record_crc), cut_off, working).inspect_err(
+            |fault| {
                 if is_damage(fault) {
                     self.mark_damaged();
                     remove_copy(target);
                 }
-            })?;
+            },
+        )?;
         let crc = content.crc.filter(|_| record_crc).or(self.meta.crc);
         let CachedMeta { known, recorded } = self.read_meta(crc)?;
         let copied = Meta::name_for(&self.meta.file);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Once};
 use holdfast_core::control::meta::Meta;
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
-use holdfast_core::store::{DatasetAccess, OpenDataset, Staged};
+use holdfast_core::store::{DatasetAccess, OpenDataset};
 use holdfast_formats::sion::dataset::PlacedFiles;
 use holdfast_model::{CheckpointId, NodeName, PackedRank, Rank, RankPlace, Task};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::cached::CachedFile;
+use super::cut_off::CutOffCopies;
 use super::error::{CopyError, CopyFault};
 use super::pipeline::{Lane, Pipeline};
 use crate::agent::Agent;
@@ -94,10 +95,8 @@ pub(super) fn copy_from(
         return Ok(reply);
     }
     let to = &*prefixes.open(&request.directory, DatasetAccess::Create)?;
-    // Of an earlier agent of this node that was killed during its copy.
-    if let Err(error) = to.remove_staged(Staged::Abandoned) {
-        tracing::warn!(%error, "temporary_files_not_removed");
-    }
+    // Also of an earlier agent of this node that was killed during its copy.
+    let cut_off = CutOffCopies::in_dataset(to);
     if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
         dataset::write(dataset, &store.paths.job_id, to)?;
     }
@@ -123,7 +122,7 @@ pub(super) fn copy_from(
     let packed =
         Pipeline::new(request.buffer_bytes, request.threads, cancelled).each(&units, |lane, unit| match unit {
             CopyUnit::File(copy, at) => {
-                let result = copy_file(&copy.found.files[*at], copy.rank, request, to, lane, &working);
+                let result = copy_file(&copy.found.files[*at], copy.rank, request, (to, &cut_off), lane, &working);
                 copied(&result);
                 finish_file(copy, *at, result, request, to);
                 None
@@ -133,6 +132,7 @@ pub(super) fn copy_from(
             }
         });
     reply.packed = packed.into_iter().flatten().collect();
+    cut_off.remove_rest(to, &store.paths);
     if let Some(placed) = &placed
         && let Err(error) = placed.synchronise()
     {
@@ -272,7 +272,7 @@ fn copy_file(
     source: &ExaminedFile,
     rank: Rank,
     request: &CopyRequest,
-    to: &dyn OpenDataset,
+    to: (&dyn OpenDataset, &CutOffCopies),
     lane: &mut Lane<'_>,
     working: &ProgressGuard,
 ) -> Result<u64, CopyFault> {

@@ -18,6 +18,7 @@ use holdfast_wire::peer::CopyLimits;
 use tokio_util::sync::CancellationToken;
 
 use super::bandwidth::Bandwidth;
+use super::cut_off::{BegunCopy, ComparingAppender, CutOffCopies};
 use super::error::CopyFault;
 use super::processor_share::ProcessorShare;
 use crate::report::events::ProgressGuard;
@@ -153,16 +154,20 @@ fn writing(path: &Path) -> impl Fn(io::Error) -> CopyFault {
 
 impl Lane<'_> {
     /// Copies a file; the copy replaces what is at `to` in one step, once it is written and agrees with the record. A
-    /// file that is already there with this content is not copied again.
+    /// file that is already there with this content is not copied again, and a copy that was cut off is completed. If
+    /// that is cancelled, it is left for the next.
     pub(crate) fn copy(
         &mut self,
         from: &Path,
         to: CopyTarget<'_>,
         recorded: RecordedContent,
         checksum: Checksum,
+        cut_off: &CutOffCopies,
         working: &ProgressGuard,
     ) -> Result<RecordedContent, CopyFault> {
-        self.copy_source(|| open(from), from, to, recorded, checksum, working)
+        let source = || open(from);
+        let begun = || if cut_off.is_empty() { Ok(None) } else { Ok(cut_off.take(to, &source()?, recorded.bytes)?) };
+        self.copy_source(source, begun, (from, to), recorded, checksum, working)
     }
 
     /// As [`Lane::copy`], from a file of a dataset; `from` is its path in messages.
@@ -175,14 +180,14 @@ impl Lane<'_> {
         checksum: Checksum,
         working: &ProgressGuard,
     ) -> Result<RecordedContent, CopyFault> {
-        self.copy_source(|| Ok(stored.reader()), from, to, recorded, checksum, working)
+        self.copy_source(|| Ok(stored.reader()), || Ok(None), (from, to), recorded, checksum, working)
     }
 
     fn copy_source<R: Read>(
         &mut self,
         open: impl Fn() -> Result<R, CopyFault>,
-        from: &Path,
-        to: CopyTarget<'_>,
+        begun: impl FnOnce() -> Result<Option<BegunCopy>, CopyFault>,
+        (from, to): (&Path, CopyTarget<'_>),
         recorded: RecordedContent,
         checksum: Checksum,
         working: &ProgressGuard,
@@ -191,12 +196,24 @@ impl Lane<'_> {
             working.advance(content.bytes);
             return Ok(content.into());
         }
-        let mut source = open()?;
-        let staged = to.dataset.create(to.name)?;
+        let (staged, there) = match begun()? {
+            Some(BegunCopy { staged, bytes }) => (staged, bytes),
+            None => (to.dataset.create(to.name)?, 0),
+        };
         let hash = checksum.is_needed(recorded);
-        let sink = StagedAppender::new(&*staged);
-        let found = self.pump(&mut source, sink, Some(working), hash);
-        let found = found.map_err(|broken| broken.fault(reading(from), writing(&to.path())))?;
+        let mut sink = ComparingAppender::new(&*staged, there);
+        let found = match self.pump(open()?, &mut sink, Some(working), hash) {
+            Ok(found) => found,
+            Err(broken) => {
+                if there > 0 && matches!(broken, MoveError::Cancelled) {
+                    staged.abandon();
+                }
+                return Err(broken.fault(reading(from), writing(&to.path())));
+            }
+        };
+        if there > 0 {
+            tracing::info!(file = %to.path().display(), bytes = sink.kept(), "copy_continued");
+        }
         let found = check(recorded, found, from)?;
         install(staged, to)?;
         Ok(found)
@@ -505,7 +522,10 @@ mod tests {
         let content = bytes(1);
         fs::write(&from, &content).unwrap();
         let (board, working) = working();
-        let found = pipeline().lane().copy(&from, target, recorded(&content), Checksum::IfRecorded, &working).unwrap();
+        let found = pipeline()
+            .lane()
+            .copy(&from, target, recorded(&content), Checksum::IfRecorded, &CutOffCopies::default(), &working)
+            .unwrap();
         assert_eq!(found, recorded(&content));
         assert_eq!(fs::read(&to).unwrap(), content);
         assert_eq!(board.snapshot()[0].done, 100_000);
@@ -521,14 +541,29 @@ mod tests {
         let (pipeline, (_board, working)) = (pipeline(), working());
         fs::write(&from, bytes(1)).unwrap();
         fs::write(&to, "older").unwrap();
-        let damaged = pipeline.lane().copy(&from, target, recorded(&bytes(2)), Checksum::IfRecorded, &working);
+        let damaged = pipeline.lane().copy(
+            &from,
+            target,
+            recorded(&bytes(2)),
+            Checksum::IfRecorded,
+            &CutOffCopies::default(),
+            &working,
+        );
         assert!(
             matches!(damaged, Err(CopyFault::Mismatch { path, mismatch: ContentMismatch::Crc { .. } }) if path == from)
         );
         let longer = RecordedContent { bytes: 100_001, crc: None };
-        let shorter = pipeline.lane().copy(&from, target, longer, Checksum::IfRecorded, &working);
+        let shorter =
+            pipeline.lane().copy(&from, target, longer, Checksum::IfRecorded, &CutOffCopies::default(), &working);
         assert!(matches!(shorter, Err(CopyFault::Mismatch { mismatch: ContentMismatch::Size { .. }, .. })));
-        let unreadable = pipeline.lane().copy(directory.path(), target, longer, Checksum::Compute, &working);
+        let unreadable = pipeline.lane().copy(
+            directory.path(),
+            target,
+            longer,
+            Checksum::Compute,
+            &CutOffCopies::default(),
+            &working,
+        );
         assert!(matches!(unreadable, Err(CopyFault::Read { .. })));
         assert_eq!(fs::read(&to).unwrap(), b"older");
         assert_eq!(names(directory.path()), ["a", "b"]);
@@ -547,8 +582,16 @@ mod tests {
         let pipeline =
             Pipeline::new(4096, None, cancelled.clone()).limited(CopyLimits { bandwidth: 1, ..CopyLimits::NONE });
         let result = thread::scope(|scope| {
-            let copying = scope
-                .spawn(|| pipeline.lane().copy(&from, target, recorded(&bytes(1)), Checksum::IfRecorded, &working));
+            let copying = scope.spawn(|| {
+                pipeline.lane().copy(
+                    &from,
+                    target,
+                    recorded(&bytes(1)),
+                    Checksum::IfRecorded,
+                    &CutOffCopies::default(),
+                    &working,
+                )
+            });
             while board.snapshot()[0].done == 0 {
                 thread::yield_now();
             }

@@ -166,7 +166,8 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     end(&collectives, server).await
 }
 
-/// Makes the control directory. One of another job of the allocation is removed first, if that job has ended.
+/// Makes the control directory. One of another job of the allocation is removed first, if that job has ended and no
+/// drain asks for it.
 fn control_directory(start: &AgentStart, paths: &Paths) -> Result<OwnedDirectory, DaemonError> {
     let make = || claim::directory(paths, paths.control_node_path());
     let made = make();
@@ -174,7 +175,7 @@ fn control_directory(start: &AgentStart, paths: &Paths) -> Result<OwnedDirectory
         && let Some(prefix) = error.other_prefix()
     {
         let bases: Vec<String> = start.cache_bases.keys().cloned().collect();
-        forget::other_job(paths, prefix, &bases)?;
+        forget::other_job(paths, prefix, &bases, start.drains_only)?;
         return Ok(make()?);
     }
     Ok(made?)

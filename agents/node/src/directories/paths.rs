@@ -53,6 +53,11 @@ impl Paths {
         self.owner.as_deref()
     }
 
+    /// The node shares its machine with others.
+    pub fn is_virtual(&self) -> bool {
+        self.root.is_some()
+    }
+
     /// The same directories, as those of the job in another prefix directory.
     pub fn of_owner(&self, prefix: &Path) -> Paths {
         Paths { owner: Some(prefix.to_owned()), ..self.clone() }

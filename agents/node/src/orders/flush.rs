@@ -13,12 +13,14 @@ use super::context::{OrderContext, Result, rank_directory};
 use super::error::OrderError;
 use crate::copy::CopyFault;
 use crate::copy::cached::CachedFile;
+use crate::copy::cut_off::CutOffCopies;
 use crate::copy::pipeline::Pipeline;
 use crate::report::events::{ProgressGuard, total_bytes};
 
 impl OrderContext<'_> {
     /// Copies the application's files of the local ranks, of which all must be listed: as plain files, or into a
-    /// container. Plain files that an interrupted flush of this dataset has copied are not copied again.
+    /// container. Plain files that an interrupted flush of this dataset has copied are not copied again, and those that
+    /// it has copied in part are completed.
     pub(super) fn flush(
         &self,
         checkpoint: CheckpointId,
@@ -53,12 +55,15 @@ impl OrderContext<'_> {
                 Err(error) => tracing::warn!(%error, %checkpoint, "plain_files_kept"),
             }
         }
-        let copied = pipeline
-            .each(&files, |lane, (_, path, meta)| CachedFile { path, meta }.copy_to(&*dataset, crc, lane, &working));
+        let cut_off = CutOffCopies::in_dataset(&*dataset);
+        let copied = pipeline.each(&files, |lane, (_, path, meta)| {
+            CachedFile { path, meta }.copy_to((&*dataset, &cut_off), crc, lane, &working)
+        });
         let mut flushed: BTreeMap<Rank, Vec<_>> = self.local().iter().map(|rank| (*rank, Vec::new())).collect();
         for ((rank, _, meta), crc) in files.into_iter().zip(copied) {
             flushed.entry(rank).or_default().push(dataset_file(&meta, crc?));
         }
+        cut_off.remove_rest(&*dataset, &self.agent.paths);
         Ok(OrderResult::Flushed(flushed))
     }
 

@@ -82,6 +82,7 @@ fn start_agent(job: &str, node: NodeName, root: PathBuf, prefix: PathBuf, trust:
         disk_timeout: Duration::from_secs(30),
         abandon_after: Duration::from_secs(600),
         umask: None,
+        drains_only: false,
         fault_injections: Vec::new(),
     };
     let line = serde_json::to_string(&start).unwrap() + "\n";

@@ -352,6 +352,7 @@ pub fn start(root: &Path, prefix: &Path, trust: TrustMaterial) -> AgentStart {
         trust,
         disk_timeout: Duration::from_secs(30),
         abandon_after: Duration::from_secs(600),
+        drains_only: false,
         fault_injections: Vec::new(),
         umask: None,
     }

@@ -126,8 +126,11 @@ mod tests {
     use crate::allocation::agents::template::{AgentSettings, AgentTemplate};
 
     fn message() -> AgentStart {
-        let template =
-            AgentTemplate { settings: AgentSettings::of_test_job(), trust: holdfast_wire::trust::generate().unwrap() };
+        let template = AgentTemplate {
+            settings: AgentSettings::of_test_job(),
+            trust: holdfast_wire::trust::generate().unwrap(),
+            drains_only: false,
+        };
         template.for_node(&"n1".into())
     }
 

@@ -413,7 +413,8 @@ mod tests {
     const LIMIT: StartLimit = StartLimit { within: Duration::from_secs(600), first: true };
 
     fn template() -> AgentTemplate {
-        AgentTemplate { settings: AgentSettings::of_test_job(), trust: holdfast_wire::trust::generate().unwrap() }
+        let trust = holdfast_wire::trust::generate().unwrap();
+        AgentTemplate { settings: AgentSettings::of_test_job(), trust, drains_only: false }
     }
 
     fn steps(script: &'static str, directory: &Path) -> AgentSteps {

@@ -60,6 +60,8 @@ impl AgentSettings {
 pub struct AgentTemplate {
     pub settings: AgentSettings,
     pub trust: TrustMaterial,
+    /// The agents leave the directories of another job, also if its datasets are on its prefix directory.
+    pub drains_only: bool,
 }
 
 impl AgentTemplate {
@@ -89,7 +91,7 @@ impl AgentTemplate {
             cache_bases,
             disk_timeout,
         };
-        AgentTemplate { settings, trust }
+        AgentTemplate { settings, trust, drains_only: false }
     }
 
     /// The start message for `node`. The allocation adds its own part: root directory, fault injections.
@@ -114,6 +116,7 @@ impl AgentTemplate {
             shared,
             root: None,
             prefixes: settings.prefixes.clone(),
+            drains_only: self.drains_only,
             control_base: named(&settings.control_base),
             cache_bases: settings.cache_bases.iter().map(|(base, bytes)| (named(base), *bytes)).collect(),
             control_bytes: settings.control_bytes,

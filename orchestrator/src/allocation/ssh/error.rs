@@ -128,7 +128,7 @@ pub enum SshError {
 pub enum HostsError {
     /// Too few hosts of the list can be used.
     #[error(
-        "{have} of {of} hosts can be used, and the run needs {needed}; nothing was started:{}",
+        "{have} of {of} hosts can be used, and {needed} must be; nothing was started:{}",
         problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
     )]
     TooFew {
@@ -136,7 +136,7 @@ pub enum HostsError {
         have: usize,
         /// Hosts in the list.
         of: usize,
-        /// Nodes of the run.
+        /// Usable hosts that a run, or a drain, needs.
         needed: u32,
         /// The problems of the other hosts, without duplicates.
         problems: Vec<String>,

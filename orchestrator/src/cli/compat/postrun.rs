@@ -73,7 +73,7 @@ async fn drained(
     let drained = if known {
         standalone::of_prefix(prefix, None, screen).await
     } else {
-        let environment = job::environment(Style::Human { verbose: false })?;
+        let environment = job::environment(Style::Human { verbose: false })?.for_drain();
         // Only the settings of checkpoints and nodes are used; a spec needs a command.
         let spec = JobSpec::from_command(&["true".to_owned()], &environment)?;
         let source = Source::Library(Box::new(LibraryJob::new(spec, parameters)));
@@ -84,6 +84,10 @@ async fn drained(
 
 /// Prints what the drain did; returns the exit code.
 fn result(prefix: &Path, report: Option<&DrainReport>, output: &ScriptOutput) -> Result<u8, CompatError> {
+    if let Some(doubt) = report.and_then(DrainReport::doubt) {
+        output.line(&printable(&doubt))?;
+        return Ok(NO);
+    }
     let is_saved = || Ok::<_, CompatError>(store::open(prefix)?.current()?.is_some());
     let result = report.map(|report| (&report.result, report.directory.as_deref().unwrap_or_default()));
     match result {

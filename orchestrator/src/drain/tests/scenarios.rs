@@ -92,6 +92,55 @@ fn a_flushed_dataset_whose_copy_is_damaged_is_copied_again() {
     assert_eq!(world.events()[..2], ["flushed copy damaged 2".to_owned(), "started 2".to_owned()]);
 }
 
+/// Why it is not known that everything is saved, and the nodes of which nothing is known.
+fn doubt(world: &World) -> (String, Vec<String>) {
+    assert_eq!(world.report().result, DrainResult::Nothing);
+    let nodes = world.report().failed_nodes.keys().map(ToString::to_string).collect();
+    (world.report().doubt().unwrap_or_default(), nodes)
+}
+
+#[test]
+fn nothing_is_certain_if_a_node_is_not_seen_and_no_other_knows_of_a_dataset() {
+    let mut world = World::new(4, XOR, &[]);
+    world.run(|_| false);
+    assert_eq!(doubt(&world), (String::new(), Vec::new()));
+    world.without(&[1]);
+    world.run(|_| false);
+    let (reason, nodes) = doubt(&world);
+    assert!(reason.contains("what node1 has is not known"), "{reason}");
+    assert_eq!(nodes, ["node1"]);
+    world.configure(|config| {
+        config.agents.remove(&name(2));
+        config.lost.insert(name(2));
+    });
+    world.run(|_| false);
+    world.wait();
+    assert!(doubt(&world).0.contains("what node1 node2 has is not known"));
+}
+
+#[test]
+fn a_flushed_dataset_is_enough_though_a_node_is_not_seen_if_the_index_lists_it() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    flushed(&mut world, &[1, 2]);
+    world.without(&[1]);
+    world.run(|_| false);
+    assert_eq!(doubt(&world), (String::new(), vec!["node1".to_owned()]));
+    world.configure(|_| {});
+    world.flushed_elsewhere = [CheckpointId(2)].into();
+    world.run(|_| false);
+    assert!(doubt(&world).0.contains("`holdfast drain --checkpoint 2` copies it here too"));
+}
+
+#[test]
+fn a_node_that_is_not_seen_is_named_after_a_complete_drain() {
+    let mut world = World::new(4, XOR, &[2]);
+    world.without(&[1]);
+    world.run(|_| false);
+    let report = world.report();
+    assert_eq!((&report.result, report.doubt()), (&complete(2), None));
+    assert_eq!(report.failed_nodes.keys().collect::<Vec<_>>(), [&name(1)]);
+}
+
 #[test]
 fn an_older_flushed_dataset_is_enough_only_if_its_copy_is_intact() {
     let mut world = World::new(4, XOR, &[1, 2]);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::control::meta::FileKind;
+use holdfast_core::prefix::flushed::FlushedCopy;
 use holdfast_core::prefix::inspect::Completeness;
 use holdfast_core::prefix::scan::{
     CheckpointIdentity, ExpectationSource, ExpectedFiles, FileDamage, PresentFile, RankScan, RedundancySet, Scan,
@@ -109,6 +110,8 @@ pub(super) struct World {
     pub(super) resumable: BTreeSet<CheckpointId>,
     /// Flushed datasets whose copies in the prefix directory are damaged.
     pub(super) lost_flushes: BTreeSet<CheckpointId>,
+    /// Flushed datasets that the index of the prefix directory does not list.
+    pub(super) flushed_elsewhere: BTreeSet<CheckpointId>,
     /// Flushes that did not end.
     pub(super) unfinished_flushes: BTreeSet<CheckpointId>,
     /// Outputs whose paths belong to other datasets.
@@ -150,6 +153,7 @@ impl World {
             prefix: BTreeMap::new(),
             resumable: BTreeSet::new(),
             lost_flushes: BTreeSet::new(),
+            flushed_elsewhere: BTreeSet::new(),
             unfinished_flushes: BTreeSet::new(),
             refused: BTreeSet::new(),
             no_container: false,
@@ -365,8 +369,12 @@ impl World {
                 Answer::Inventory(Box::new(self.inventory(&agent.node)))
             }
             DrainAction::Request(_, DrainRequest::ExamineFlushed { checkpoint, .. }) => {
-                let damage = self.lost_flushes.contains(checkpoint).then(|| "a file does not exist".to_owned());
-                Answer::FlushedExamined { damage }
+                let copy = match self.lost_flushes.contains(checkpoint) {
+                    true => FlushedCopy::Damaged("a file does not exist".to_owned()),
+                    false if self.flushed_elsewhere.contains(checkpoint) => FlushedCopy::Unlisted,
+                    false => FlushedCopy::Complete,
+                };
+                Answer::FlushedExamined { copy }
             }
             DrainAction::Request(_, DrainRequest::OpenDirectory { checkpoint, container, .. }) => {
                 self.prefix.entry(*checkpoint).or_default();

@@ -86,7 +86,7 @@ impl Allocation for Refusing {
 fn supervisor() -> (Arc<Refusing>, AgentSupervisor) {
     let trust = trust::generate().unwrap();
     let client = AgentClient::new(&trust, 8).unwrap();
-    let template = AgentTemplate { settings: AgentSettings::of_test_job(), trust };
+    let template = AgentTemplate { settings: AgentSettings::of_test_job(), trust, drains_only: false };
     let settings = FleetSettings {
         template,
         poll_interval: Duration::from_millis(50),

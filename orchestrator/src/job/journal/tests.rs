@@ -37,7 +37,7 @@ fn begun(prefix: &Path, machine: &Machine) -> JobState {
     let roots = prefix.to_owned();
     let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.clone(), roots).unwrap();
     let settings = AgentSettings::of_test_job();
-    let agents = AgentTemplate { settings, trust: holdfast_wire::trust::generate().unwrap() };
+    let agents = AgentTemplate { settings, trust: holdfast_wire::trust::generate().unwrap(), drains_only: false };
     let mut state = JobState::new("heat".to_owned(), local.record(), agents);
     state.snapshot = Some(machine.snapshot());
     state.write(prefix).unwrap();

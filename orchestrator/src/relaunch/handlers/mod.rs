@@ -22,7 +22,6 @@ use super::action::Action;
 use super::event::Event;
 use super::machine::Machine;
 use super::snapshot::Phase;
-use crate::events::DownReason;
 
 mod agents;
 mod ending;
@@ -99,7 +98,9 @@ impl Machine {
             Event::AgentChecked { node, presence } => self.agent_checked(now, &node, presence, out),
             Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
             Event::ExclusionsChanged { excluded } => self.set_exclusions(now, &excluded, out),
-            Event::HealthFault { node, fault } => self.node_down(now, &node, DownReason::Health { fault }, out),
+            // A drain also uses nodes that must not get ranks.
+            Event::HealthFault { .. } if self.is_over() => {}
+            Event::HealthFault { node, fault } => self.health_test_failed(now, &node, fault, out),
             Event::HaltAnswered { met, silent } => self.halt_answered(now, met, &silent, out),
             Event::BeforeEnded { failure } => self.before_ended(now, failure, out),
             Event::HaltSet { reason, immediate, ends } => self.halt_set(now, reason, immediate, ends, out),

@@ -228,7 +228,7 @@ impl Machine {
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         matches!(self.state.head.phase, Phase::Stopping | Phase::Draining | Phase::Finished)
     }
 

@@ -252,6 +252,24 @@ fn a_node_that_fails_a_health_test_is_down_although_its_agent_answers() {
 }
 
 #[test]
+fn nodes_that_all_failed_a_health_test_are_drained_and_get_no_ranks() {
+    let mut world = World::running();
+    for node in 0..6 {
+        world.happens(Event::HealthFault { node: name(node), fault: "exit code 3".to_owned() });
+    }
+    assert!(world.drained());
+    let drain = world.actions.iter().find_map(|action| match action {
+        Action::Drain { starting, down, .. } => Some((starting.len(), down.len())),
+        _ => None,
+    });
+    assert_eq!(drain, Some((6, 0)));
+    assert_eq!(world.launches().len(), 1);
+    // What is found later does not take a node from the drain.
+    let later = Event::HealthFault { node: name(1), fault: "exit code 3".to_owned() };
+    assert_eq!(world.only(later), []);
+}
+
+#[test]
 fn a_node_that_the_resource_manager_reports_down_at_the_start_is_never_used() {
     let mut world = World::new(config(5, 4));
     let actions = world.machine.begin(ms(0));

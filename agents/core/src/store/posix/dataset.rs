@@ -65,6 +65,10 @@ impl PosixDataset {
         }
     }
 
+    fn staged(&self, (pending, file): (Pending, File)) -> PosixStagedFile {
+        PosixStagedFile { part: PosixWriter { file, durability: self.durability }, pending }
+    }
+
     /// What has this name in the directory itself.
     fn found(&self, name: &str) -> io::Result<Stat> {
         Ok(self.directory.examine(inside(name)?)?.ok_or(io::ErrorKind::NotFound)?)
@@ -156,9 +160,25 @@ impl OpenDataset for PosixDataset {
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn StagedFile>, DurableError> {
-        let (pending, file) = Pending::create(self.target(name)?, CreationMode::of_dataset(self.durability))?;
-        let durability = self.durability;
-        Ok(Box::new(PosixStagedFile { part: PosixWriter { file, durability }, pending }))
+        Ok(Box::new(self.staged(Pending::create(self.target(name)?, CreationMode::of_dataset(self.durability))?)))
+    }
+
+    fn abandoned(&self) -> io::Result<Vec<(String, u64)>> {
+        let mut found = Vec::new();
+        for name in calls::names(&self.directory)? {
+            let Some(name) = name.to_str().filter(|name| temporary::is_temporary(name)) else { continue };
+            let Some(file) = self.directory.examine(name)? else { continue };
+            if is_regular(&file) && temporary::is_abandoned(name, &file) {
+                found.push((name.to_owned(), u64::try_from(file.st_size).unwrap_or_default()));
+            }
+        }
+        Ok(found)
+    }
+
+    fn take_over(&self, name: &str, abandoned: &str) -> Result<Option<Box<dyn StagedFile>>, DurableError> {
+        let (target, abandoned) = (self.target(name)?, self.target(abandoned)?);
+        let taken = Pending::take_over(target, CreationMode::of_dataset(self.durability), &abandoned)?;
+        Ok(taken.map(|taken| Box::new(self.staged(taken)) as Box<dyn StagedFile>))
     }
 
     fn attach(&self, id: &str) -> io::Result<Box<dyn StagedWriter>> {
@@ -284,6 +304,10 @@ impl StagedFile for PosixStagedFile {
         self.pending.commit(self.part.durability)
     }
 
+    fn abandon(self: Box<Self>) {
+        self.pending.abandon();
+    }
+
     fn commit_new(self: Box<Self>) -> Result<bool, DurableError> {
         self.pending.commit_new()
     }
@@ -301,6 +325,28 @@ mod tests {
         let prefix = open(prefix).unwrap();
         let directory = prefix.below([std::ffi::OsStr::new("plot")], MissingDirectories::Fail);
         PosixDataset::opened(directory.unwrap(), &prefix)
+    }
+
+    #[test]
+    fn an_abandoned_file_is_taken_over_once_with_its_content_and_gets_its_name() {
+        let scratch = tempfile::tempdir().unwrap();
+        // The first process of the machine began at another time.
+        let of_ended = format!("{}-1-1-0.tmp", temporary::name().rsplitn(4, '-').last().unwrap());
+        fs::write(scratch.path().join(&of_ended), b"half").unwrap();
+        let files = PosixDataset::at(scratch.path()).unwrap();
+        let (running, left) = (files.create("b").unwrap(), files.create("c").unwrap());
+        left.write_at(b"left", 0).unwrap();
+        left.abandon();
+        let left = files.abandoned().unwrap().into_iter().find(|(name, _)| *name != of_ended).unwrap();
+        assert!(files.take_over("c", &left.0).unwrap().is_some() && left.1 == 4);
+        assert_eq!(files.abandoned().unwrap(), [(of_ended.clone(), 4)]);
+        let staged = files.take_over("a", &of_ended).unwrap().unwrap();
+        assert!(files.take_over("a", &of_ended).unwrap().is_none() && files.abandoned().unwrap().is_empty());
+        staged.write_at(b" and half", 4).unwrap();
+        staged.commit().unwrap();
+        drop(running);
+        let left: Vec<_> = fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!((left, fs::read(scratch.path().join("a")).unwrap()), (vec!["a".into()], b"half and half".to_vec()));
     }
 
     #[test]

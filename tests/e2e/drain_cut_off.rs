@@ -1,0 +1,54 @@
+//! A flush is killed in the middle of its files: the drain goes on where their copies end.
+
+use std::fs;
+use std::path::Path;
+
+use holdfast_testkit::files_below;
+use rustix::process::Signal;
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::{World, signal};
+
+/// Files of 512 KiB that are flushed slowly, in small pieces.
+const SLOW: &str = "{every: 4, mode: async, bandwidth: 200KB/s}";
+const CUT_OFF_AFTER: u64 = 64 << 10;
+
+/// The copies below the prefix directory that have no name yet.
+fn cut_off(prefix: &Path) -> Vec<u64> {
+    let is_cut_off = |path: &std::path::PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(".hf-"))
+    };
+    let sizes = files_below(prefix).into_iter().filter(is_cut_off).map(|path| fs::metadata(path).map(|it| it.len()));
+    sizes.filter_map(Result::ok).collect()
+}
+
+#[test]
+fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).flush(SLOW).checkpoint("copy_buffer: 4KiB").holding_after(4);
+    job.size = "512x512";
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    world.wait("a part of every file", || {
+        let left = cut_off(&world.prefix());
+        (left.iter().filter(|bytes| **bytes >= CUT_OFF_AFTER).count() == 4).then_some(())
+    });
+    // At one instant: an agent that sees others end cancels its copy, and removes it.
+    world.processes().into_iter().for_each(|(pid, _)| signal(pid, Signal::STOP));
+    world.kill(|_| true);
+    running.end();
+    let directory = pfs::directory_of(&world.prefix(), 4).unwrap();
+    job.command(&["drain"], 0).prints(&["checkpoint 4 is complete in"]);
+    pfs::assert_current(&world.prefix(), 4);
+    assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
+    for node in 0..4 {
+        let log = world.prefix().join(format!(".holdfast/agents/node{node}.log"));
+        let log = fs::read_to_string(log).unwrap();
+        let line = log.lines().find(|line| line.contains("copy_continued")).unwrap_or_else(|| panic!("{log}"));
+        let kept = line.split("bytes=").nth(1).unwrap().split_whitespace().next().unwrap();
+        assert!(kept.parse::<u64>().unwrap() >= CUT_OFF_AFTER, "{line}");
+    }
+    assert!(cut_off(&world.prefix()).is_empty());
+    world.assert_nothing_is_left();
+}
