@@ -106,11 +106,18 @@ fn drain_fails_on_unwritable_file_and_next_drain_completes_it() {
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     pfs::assert_current(&world.prefix(), 3);
     assert_eq!(world.processes(), []);
+    // The nodes still hold the data.
+    let status = job.command(&["status", "--json"], 0).json();
+    for node in status["nodes"].as_array().unwrap() {
+        assert_eq!(node["state"], "undrained", "{node}");
+        assert!(node["reason"].as_str().unwrap().contains("was not copied"), "{node}");
+    }
     // Again, with the cause still present: the same error, and nothing is lost.
     job.command(&["drain"], 73).prints(&["correct this, then run `holdfast drain` again"]);
     pfs::assert_current(&world.prefix(), 3);
     fs::remove_dir_all(directory.join("rank_1.ckpt")).unwrap();
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
+    job.command(&["status"], 0).prints(&["released"]);
     pfs::assert_current(&world.prefix(), 4);
     assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
     world.assert_nothing_is_left();

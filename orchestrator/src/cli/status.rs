@@ -148,7 +148,11 @@ impl Status {
                     ("excluded", Some(reason.clone()))
                 }
                 (NodeCondition::Down(verdict), _) => ("down", Some(verdict.reason.to_string())),
-                _ if self.has_ended() => (if self.keeps_cache() { "kept" } else { "released" }, None),
+                _ if self.has_ended() => match &self.job.state.stage {
+                    Stage::Kept { .. } => ("kept", None),
+                    Stage::Undrained { reason } => ("undrained", Some(reason.clone())),
+                    _ => ("released", None),
+                },
                 (_, _) if excluded.is_some() => ("excluded", excluded.clone()),
                 (_, _) if node.silent => ("silent", Some(SUSPECTED.to_owned())),
                 // Agents answer only the job's user.
@@ -213,10 +217,6 @@ impl Status {
     /// True if neither an orchestrator nor agents are left.
     fn has_ended(&self) -> bool {
         self.job.state.stage != Stage::Running && !self.job.has_orchestrator
-    }
-
-    fn keeps_cache(&self) -> bool {
-        matches!(self.job.state.stage, Stage::Kept { .. })
     }
 
     fn phase(&self) -> Option<Activity> {
