@@ -9,13 +9,15 @@ use super::failure::Failure;
 use super::output::{Report, Style, document, printable, report};
 use super::prefix_access;
 use crate::exit;
+use crate::job::restart_choice::{self, RestartChoice};
 use crate::launch::registry::registered;
 use crate::spec::{JobSpec, Origin, reference, resolved};
 
 /// Check a job spec without starting anything
 ///
 /// All errors are reported at once, each with file, line, column, key, what was expected and the nearest valid
-/// spelling. SCR_* parameters in the environment override the spec.
+/// spelling. SCR_* parameters in the environment override the spec. A checkpoint that the run would restart from, and that
+/// was written by another number of ranks, is an error too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -58,6 +60,7 @@ pub(super) fn run(args: CheckArgs, output: Style) -> Result<u8, Failure> {
     let spec = JobSpec::load(&path, &super::job::environment(output)?)?;
     spec.warnings.iter().for_each(|warning| output.warn(warning));
     prefix_access::warn(&spec.prefix, output);
+    restart_choice::check(&spec, false, &RestartChoice::Newest).map_err(super::run::failed)?;
     if args.resolved {
         let text = resolved::yaml(&spec.settings).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         output.result(&report(json!({"resolved": text}), |to| to.write_all(text.as_bytes())))?;

@@ -1,6 +1,6 @@
 //! The start of a job: its nodes, its state and its prefix directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub(super) fn begin(
     spec: &JobSpec,
     step: &Step,
     (prefix, job_prefix): (&Path, &Path),
-    again: bool,
+    (again, ignored): (bool, BTreeSet<String>),
     allocation: &Arc<dyn Allocation>,
     earlier: Option<Generation>,
     reporter: &mut Reporter,
@@ -126,6 +126,7 @@ pub(super) fn begin(
     let template = template(spec, step, &**allocation)?;
     let mut state = state_of_step(spec, step, allocation.record(), template);
     state.finished = earlier.unwrap_or(Generation::NONE);
+    state.ignored = ignored;
     state.write(prefix)?;
     announce(&state, prefix, reporter);
     Ok(state)
@@ -175,6 +176,7 @@ pub(super) fn begin_next_run(
     let mut state = state_of_step(spec, step, kept.allocation, template);
     state.finished = kept.finished;
     state.first_launch_ms = kept.first_launch_ms;
+    state.ignored = kept.ignored;
     state.snapshot = kept.snapshot.as_ref().map(|snapshot| snapshot.next_run(step.run.ranks, step.run.nodes));
     state.write(prefix)?;
     announce(&state, prefix, reporter);

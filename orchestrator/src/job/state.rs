@@ -74,6 +74,10 @@ pub struct JobState {
     /// The number of the last journal entry that is in the state.
     #[serde(default)]
     pub entries: u64,
+    /// Directories below the prefix from which the run does not restart: see
+    /// [`Settings::ignored`](holdfast_wire::run::Settings::ignored).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub ignored: BTreeSet<String>,
     /// Of a job with pairs of main and replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs: Option<PairsState>,
@@ -247,6 +251,7 @@ impl JobState {
             first_launch_ms: None,
             finished: Generation::NONE,
             entries: 0,
+            ignored: BTreeSet::new(),
             pairs: None,
         }
     }

@@ -38,6 +38,9 @@ pub enum CallError {
     /// A dataset on the prefix directory cannot be read by this run.
     #[error(transparent)]
     Refused(#[from] FetchRefusal),
+    /// A checkpoint does not fit the job. It is not damaged.
+    #[error("{place} has the files of {written} ranks, and this run has {running}: it is kept as it is")]
+    OtherSize { place: String, written: u32, running: u32 },
     /// What all datasets in the prefix directory share cannot be used, for example the index.
     #[error("the prefix directory cannot be used for a restart: {0}")]
     PrefixUnusable(Failure),
@@ -137,7 +140,8 @@ impl CallError {
             | CallError::NotInCache { .. }
             | CallError::File(FileError::Unreadable { .. })
             | CallError::NothingToRead => FailureKind::NotFound,
-            CallError::Path(_)
+            CallError::OtherSize { .. }
+            | CallError::Path(_)
             | CallError::NoDescriptor(_)
             | CallError::NoDescriptorOfLevel { .. }
             | CallError::OutOfOrder { .. }
