@@ -46,6 +46,66 @@ fn refuses(world: &World, job: &Job<'_>, parts: &[&str]) {
     assert_eq!(before, (index(world), pfs::current_id(&world.prefix()), world.events().len()));
 }
 
+#[test]
+fn another_source_that_cannot_read_the_checkpoint_is_refused_and_the_corrected_run_continues() {
+    let world = World::new();
+    let job = halted(Job::new(&world, 0).flush("{every: 1}"));
+    let other = job.clone().checkpoint("source: variables");
+    refuses(&world, &other, &["written with `source: scr`", "programs of `source: variables`", "`--from-beginning`"]);
+    job.run(0);
+    assert_eq!(last_restart(&world), (json!(4), json!("cache")));
+    job.assert_result();
+}
+
+#[test]
+fn another_name_of_the_job_or_another_scheme_restarts_from_the_same_checkpoint() {
+    for (change, source) in [("name", "fetched"), ("scheme", "cache")] {
+        let world = World::new();
+        let job = halted(Job::new(&world, 0));
+        let (from, to) = match change {
+            "name" => ("job: heat", "job: warmth"),
+            _ => ("scheme: xor, set_size: 4", "scheme: partner"),
+        };
+        let text = job.yaml();
+        assert!(text.contains(from));
+        let spec = world.write("other.yaml", &text.replace(from, to));
+        world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+        assert_eq!(last_restart(&world), (json!(4), json!(source)), "{change}");
+        job.assert_result();
+        world.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn another_prefix_begins_another_job_and_the_first_one_continues_afterwards() {
+    let world = World::new();
+    let job = halted(Job::new(&world, 0));
+    let workspace = world.kept_workspace().unwrap();
+    let text = job.yaml().replace("/pfs\"", "/other\"");
+    let spec = world.write("other.yaml", &text);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    let of_other = world.events_of(&world.path("other"));
+    assert!(of_other.iter().any(|event| event["event"] == "restarted" && event["source"] == "fresh"));
+    assert!(workspace.is_dir());
+    job.run(0);
+    assert_eq!(last_restart(&world), (json!(4), json!("cache")));
+    job.assert_result();
+}
+
+#[test]
+fn a_cache_that_is_too_small_launches_nothing_and_the_corrected_run_continues() {
+    let world = World::new();
+    let job = halted(Job::new(&world, 0));
+    let sizes = rustix::fs::statvfs(world.path("")).unwrap();
+    // As much as the file system has: some of it is in use.
+    let total = sizes.f_blocks * sizes.f_frsize;
+    let small = job.clone().checkpoint(&format!("cache: [{{base: /tmp, bytes: {total}}}]"));
+    small.run(69).prints(&["bytes free, expected are", "before a first launch"]);
+    job.run(0);
+    assert_eq!(last_restart(&world).0, json!(4));
+    job.assert_result();
+}
+
 const OTHER_RANKS: &str = "was written by 4 ranks, and this run has 3; nothing was started or changed";
 
 #[test]

@@ -76,6 +76,13 @@ pub enum RunError {
          `--from-beginning` to start without one; all checkpoints are kept"
     )]
     OtherRanks { step: String, checkpoint: CheckpointId, place: String, written: u32, running: u32 },
+    /// A run would restart from a checkpoint of another source.
+    #[error(
+        "checkpoint {checkpoint} of `{step}` was written with `source: {written}`, and programs of `source: {running}` \
+         cannot read it; nothing was started or changed. It is in {place}. Correct `checkpoint.source`, or run with \
+         `--from-beginning` to start without a checkpoint; all checkpoints are kept"
+    )]
+    OtherSource { step: String, checkpoint: CheckpointId, place: String, written: String, running: &'static str },
     /// Of `--checkpoint`.
     #[error(
         "`--checkpoint {name}`: the index of {} lists no complete checkpoint of this name; nothing was started. \
@@ -126,6 +133,7 @@ impl RunError {
             | RunError::TooFewNodes { .. }
             | RunError::Placement(_)
             | RunError::OtherRanks { .. }
+            | RunError::OtherSource { .. }
             | RunError::NoSuchCheckpoint { .. }
             | RunError::UnderWay { .. }
             | RunError::OtherKind { .. }

@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use holdfast_agent::sources::SourceEntry;
 use holdfast_core::prefix::{Summary, fetch, index, publish, summary};
 use holdfast_core::store::{self, DatasetStore, DirectoryName, PrefixError};
 use holdfast_model::CheckpointId;
+use holdfast_wire::rank::Interface;
 
 use super::error::RunError;
 use super::start;
 use super::state::{JobState, Stage};
+use crate::launch::registry::registered;
 use crate::spec::{JobSpec, Step};
 
 /// What a run restarts from.
@@ -39,7 +42,7 @@ struct Written {
 /// left to those who use it.
 ///
 /// # Errors
-/// [`RunError::OtherRanks`], [`RunError::NoSuchCheckpoint`] and [`RunError::UnderWay`].
+/// [`RunError::OtherRanks`], [`RunError::OtherSource`], [`RunError::NoSuchCheckpoint`] and [`RunError::UnderWay`].
 pub fn check(spec: &JobSpec, again: bool, choice: &RestartChoice) -> Result<(), RunError> {
     if let RestartChoice::Checkpoint(name) = choice
         && !spec.steps.iter().any(|step| summary_of(&step.prefix, name).is_some())
@@ -51,6 +54,7 @@ pub fn check(spec: &JobSpec, again: bool, choice: &RestartChoice) -> Result<(), 
         if !again && state.as_ref().is_some_and(|state| state.is_finished(spec, step)) {
             continue;
         }
+        let source = state.as_ref().and_then(|state| state.source.clone());
         let state = state.filter(JobState::has_nodes);
         if state.as_ref().is_some_and(|state| state.stage == Stage::Running) {
             // The orchestrator that takes over compares the state itself, and restarts nothing that was not chosen.
@@ -69,9 +73,29 @@ pub fn check(spec: &JobSpec, again: bool, choice: &RestartChoice) -> Result<(), 
             },
             RestartChoice::Newest => newest(step, state.as_ref()),
         };
+        if *choice == RestartChoice::Newest {
+            is_readable(step, source, written.as_ref())?;
+        }
         fits(step, written)?;
     }
     Ok(())
+}
+
+/// Programs of the step's source can read what those of the last run's source wrote. SCR's files have one format,
+/// whoever wrote them for programs that make SCR's calls.
+fn is_readable(step: &Step, source: Option<String>, written: Option<&Written>) -> Result<(), RunError> {
+    let (Some(name), Some(newest)) = (source, written) else { return Ok(()) };
+    let makes_calls_of_scr = |source: &SourceEntry| source.interface == Interface::Files && !source.has_rank_processes;
+    let reader = step.source.facts.agent;
+    let readable = registered().source(&name).is_none_or(|writer| {
+        let writer = writer.facts.agent;
+        writer.name == reader.name || makes_calls_of_scr(writer) && makes_calls_of_scr(reader)
+    });
+    if readable {
+        return Ok(());
+    }
+    let (step, checkpoint, place) = (step.name.clone(), newest.checkpoint, newest.place.clone());
+    Err(RunError::OtherSource { step, checkpoint, place, written: name, running: reader.name })
 }
 
 fn fits(step: &Step, written: Option<Written>) -> Result<(), RunError> {

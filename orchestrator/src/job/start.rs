@@ -193,6 +193,7 @@ pub(super) fn state_of_step(
 ) -> JobState {
     let mut state = JobState::new(spec.job.clone(), allocation, template);
     state.command = Some(step.run.command.clone());
+    state.source = Some(step.checkpoint.source.to_owned());
     state.group_access = spec.group_access;
     let copies = settings::copies(&step.checkpoint);
     (state.crc, state.copy_bytes, state.copy_threads) = (copies.crc, copies.buffer_bytes, copies.threads);

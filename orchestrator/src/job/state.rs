@@ -35,6 +35,9 @@ pub struct JobState {
     /// The command that the step runs.
     #[serde(default)]
     pub command: Option<Vec<String>>,
+    /// The checkpoint source of the step.
+    #[serde(default)]
+    pub source: Option<String>,
     /// The process of its orchestrator.
     pub orchestrator: u32,
     pub stage: Stage,
@@ -233,6 +236,7 @@ impl JobState {
             version: VERSION,
             job,
             command: None,
+            source: None,
             orchestrator: std::process::id(),
             stage: Stage::Running,
             allocation,

@@ -117,7 +117,7 @@ async fn try_directory(cx: &Context, directory: &str) -> Result<FoundCheckpoint,
     }
     let (summary, running) = (files::read_summary(cx, &directory).await?, cx.layout().ranks());
     if summary.ranks != running {
-        return Err(CallError::OtherSize { place: directory.to_string(), written: summary.ranks, running });
+        return Err(CallError::other_size(&directory, summary.ranks, running));
     }
     summary.accept(running)?;
     read(cx, &directory, &summary).await

@@ -74,7 +74,7 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
     let summary = files::read_summary(cx, directory).await?;
     let running = cx.layout().ranks();
     if summary.ranks != running {
-        return Err(CallError::OtherSize { place: directory.to_string(), written: summary.ranks, running });
+        return Err(CallError::other_size(directory, summary.ranks, running));
     }
     mark(cx, directory, FetchStage::Begun).await?;
     summary.accept(running)?;

@@ -191,7 +191,8 @@ async fn from_cache(
             // The checkpoint is as good as it was: another job may have it.
             Err(UnusableCheckpoint::OtherWorldSize { found, world }) => {
                 let place = format!("checkpoint {checkpoint} in cache");
-                return Err(CallError::OtherSize { place, written: found, running: world });
+                let remedy = "run with as many ranks, or save it with `holdfast drain` first";
+                return Err(CallError::OtherSize { place, written: found, running: world, remedy });
             }
             Err(unusable) => break damage.add_to(unusable.to_string()),
         };
