@@ -161,6 +161,10 @@ impl<'job> JobDriver<'job> {
         }
         if source.agent.is_library {
             variables.extend(start::library_variables(spec, step, &prefix, &**allocation)?);
+            if !state.ignored.is_empty() {
+                // It reads the prefix directory itself, and cannot ignore some of it.
+                variables.insert("SCR_FETCH".to_owned(), "0".to_owned());
+            }
         }
         let launch = LaunchSettings {
             launcher: prepared.launcher,

@@ -36,7 +36,7 @@ pub(super) fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
 
 /// The path that [`make_prefix`] will return for a prefix directory that may not exist yet: links are resolved as far
 /// as it exists.
-pub(super) fn canonical(prefix: &Path) -> PathBuf {
+pub fn canonical(prefix: &Path) -> PathBuf {
     let existing = prefix.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let resolved = existing.and_then(|(above, resolved)| Some(resolved.join(prefix.strip_prefix(above).ok()?)));
     // Without the slash that joining an empty path leaves at the end.

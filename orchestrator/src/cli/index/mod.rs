@@ -306,9 +306,11 @@ impl ListedPrefix {
             let level = level.map(|level| format!("  level {level}")).unwrap_or_default();
             // Names may contain control characters.
             writeln!(to, "{}{level}", printable(&list_line(entry)))?;
-            entry.failed.iter().try_for_each(|attempt| {
-                let reason = attempt.reason.as_deref().unwrap_or("the program that set the mark recorded no reason");
-                writeln!(to, "       failed {}  {}", time_text(&attempt.time), printable(reason))
+            // SCR's library records no reason.
+            let mut reasons =
+                entry.failed.iter().filter_map(|attempt| Some((attempt.time, attempt.reason.as_deref()?)));
+            reasons.try_for_each(|(time, reason)| {
+                writeln!(to, "       failed {}  {}", time_text(&time), printable(reason))
             })
         })
     }
