@@ -47,6 +47,23 @@ fn refuses(world: &World, job: &Job<'_>, parts: &[&str]) {
 }
 
 #[test]
+fn another_number_of_ranks_does_not_take_over_a_job_and_the_corrected_run_does() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    job.abandon_after(4);
+    let mut typo = job.clone();
+    typo.on = 3;
+    for words in [&["check"][..], &["run", "--dry-run"], &["run"]] {
+        typo.command(words, 78).prints(&[OTHER_RANKS]);
+    }
+    job.command(&["run", "--from-beginning"], 78).prints(&["is under way", "`holdfast drain`"]);
+    job.go_on();
+    job.run(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn another_source_that_cannot_read_the_checkpoint_is_refused_and_the_corrected_run_continues() {
     let world = World::new();
     let job = halted(Job::new(&world, 0).flush("{every: 1}"));

@@ -57,13 +57,14 @@ pub fn check(spec: &JobSpec, again: bool, choice: &RestartChoice) -> Result<(), 
         let source = state.as_ref().and_then(|state| state.source.clone());
         let state = state.filter(JobState::has_nodes);
         if state.as_ref().is_some_and(|state| state.stage == Stage::Running) {
-            // The orchestrator that takes over compares the state itself, and restarts nothing that was not chosen.
             match choice {
-                RestartChoice::Newest => continue,
+                // The next orchestrator takes over: the caches are as they were.
+                RestartChoice::Newest => fits(step, state.as_ref().and_then(in_cache))?,
                 RestartChoice::Beginning | RestartChoice::Checkpoint(_) => {
                     return Err(RunError::UnderWay { prefix: start::canonical(&step.prefix) });
                 }
             }
+            continue;
         }
         let written = match choice {
             RestartChoice::Beginning => None,
@@ -110,10 +111,8 @@ fn fits(step: &Step, written: Option<Written>) -> Result<(), RunError> {
 
 /// What the step would restart from without a choice of the user.
 fn newest(step: &Step, left: Option<&JobState>) -> Option<Written> {
-    let snapshot = left.and_then(|state| state.snapshot.as_ref());
-    if let Some((checkpoint, ranks)) = snapshot.and_then(|snapshot| snapshot.newest().zip(snapshot.ranks())) {
-        let place = "the caches of its nodes, where the last run left it".to_owned();
-        return Some(Written { ranks, checkpoint, place });
+    if let Some(written) = left.and_then(in_cache) {
+        return Some(written);
     }
     let has_no_restart = step.source.facts.keys.without.iter().any(|(key, _)| *key == "restart");
     if !step.checkpoint.restart.fetch || has_no_restart {
@@ -121,6 +120,13 @@ fn newest(step: &Step, left: Option<&JobState>) -> Option<Written> {
     }
     let (directory, summary) = fetch::first_complete(&*opened(&step.prefix)?).ok().flatten()?;
     Some(Written::new(&step.prefix, directory.as_str(), &summary))
+}
+
+/// The newest checkpoint that the last run left on its nodes.
+fn in_cache(state: &JobState) -> Option<Written> {
+    let (checkpoint, ranks) = state.snapshot.as_ref().and_then(|last| last.newest().zip(last.ranks()))?;
+    let place = "the caches of its nodes, where the last run left it".to_owned();
+    Some(Written { ranks, checkpoint, place })
 }
 
 impl Written {
@@ -160,6 +166,56 @@ pub(super) fn apply(choice: &RestartChoice, prefix: &Path) -> Result<BTreeSet<St
                 publish::make_current(&*store::open(prefix)?, &DirectoryName::given(name).map_err(PrefixError::from)?)?;
             }
             Ok(BTreeSet::new())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit;
+    use crate::spec::Environment;
+
+    fn step(source: &str) -> Step {
+        let text = format!("run: {{command: [./app], nodes: 2, ranks_per_node: 2}}\ncheckpoint: {{{source}}}\n");
+        let spec = JobSpec::parse(&text, "job.yaml", &Environment::empty(registered())).unwrap();
+        spec.steps.into_iter().next().unwrap()
+    }
+
+    fn written(ranks: u32) -> Written {
+        Written { ranks, checkpoint: CheckpointId(8), place: "/pfs/ckpt.8".to_owned() }
+    }
+
+    #[test]
+    fn only_a_checkpoint_of_as_many_ranks_fits() {
+        let step = step("source: scr");
+        assert!(fits(&step, None).is_ok() && fits(&step, Some(written(4))).is_ok());
+        for ranks in [3, 5] {
+            let error = fits(&step, Some(written(ranks))).unwrap_err();
+            assert_eq!(error.exit_code(), exit::CONFIGURATION);
+            let expected = format!("checkpoint 8 of `job` was written by {ranks} ranks, and this run has 4; nothing");
+            assert!(error.to_string().starts_with(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn programs_that_make_the_calls_of_scr_read_each_others_files_and_no_others_do() {
+        let command = "source: command, watch: {files: [state]}";
+        let cases = [
+            ("scr", "source: scr-files", true),
+            ("scr-files", "source: scr", true),
+            ("scr", "source: variables", false),
+            ("variables", "source: scr", false),
+            ("variables", "source: variables", true),
+            ("scr", command, false),
+            ("command", command, true),
+            ("of another version", "source: scr", true),
+        ];
+        for (writer, reader, expected) in cases {
+            let step = step(reader);
+            let readable = is_readable(&step, Some(writer.to_owned()), Some(&written(4)));
+            assert_eq!(readable.is_ok(), expected, "{writer}, {reader}");
+            assert!(is_readable(&step, Some(writer.to_owned()), None).is_ok(), "there is nothing to read");
         }
     }
 }

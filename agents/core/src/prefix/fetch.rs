@@ -96,7 +96,7 @@ pub fn failed(
 ) -> Result<(), PrefixError> {
     index::change(store, |index| {
         // The mark first: killed in between, the link still leads to the mark's directory and the attempt is repeated.
-        index.update(|index| index.mark_failed(directory, now, reason))?;
+        index.update(|index| index.mark_failed(directory, now, Some(reason)))?;
         index.remove_current_if(directory)
     })
 }

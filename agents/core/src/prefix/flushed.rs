@@ -162,7 +162,7 @@ mod tests {
             }),
             ("a restart from it has failed", |world, directory| {
                 let when = NaiveDateTime::default();
-                index::update(world.store(), |index| index.mark_failed(directory, when, "damaged")).unwrap();
+                index::update(world.store(), |index| index.mark_failed(directory, when, None)).unwrap();
             }),
         ];
         for (expected, apply) in damages {

@@ -138,9 +138,12 @@ impl Index {
 
     /// Records that the attempt failed, and why: the entry is not chosen again. Returns whether the entry exists. SCR
     /// ignores the reason, and keeps it.
-    pub fn mark_failed(&mut self, directory: &DirectoryName, when: NaiveDateTime, reason: &str) -> bool {
+    pub fn mark_failed(&mut self, directory: &DirectoryName, when: NaiveDateTime, reason: Option<&str>) -> bool {
         self.change(directory, |entry| {
-            entry.set_kv("FAILED", when.format(TIME_FORMAT)).put("REASON", reason);
+            let attempt = entry.set_kv("FAILED", when.format(TIME_FORMAT));
+            if let Some(reason) = reason {
+                attempt.put("REASON", reason);
+            }
         })
     }
 
