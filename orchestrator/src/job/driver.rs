@@ -37,6 +37,7 @@ use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentSupervisor, Clock};
 use crate::relaunch::{HeldActions, Machine};
+use crate::spec::library_parameters;
 use crate::spec::{JobSpec, Step};
 
 /// Runs the steps of a job one after the other: see [`Schedule`]. Returns the report of all.
@@ -161,10 +162,7 @@ impl<'job> JobDriver<'job> {
         }
         if source.agent.is_library {
             variables.extend(start::library_variables(spec, step, &prefix, &**allocation)?);
-            if !state.ignored.is_empty() {
-                // It reads the prefix directory itself, and cannot ignore some of it.
-                variables.insert("SCR_FETCH".to_owned(), "0".to_owned());
-            }
+            variables.extend(library_parameters::without_fetch().filter(|_| !state.ignored.is_empty()));
         }
         let launch = LaunchSettings {
             launcher: prepared.launcher,
