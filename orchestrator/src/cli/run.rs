@@ -45,8 +45,8 @@ pub struct RunArgs {
     /// Repeat a job, or steps, that were finished in earlier runs; they restart from their newest checkpoints
     #[arg(long)]
     pub again: bool,
-    /// Start without a checkpoint: the newest in the caches is drained first, all are kept, and a relaunch restarts only
-    /// from what this run writes
+    /// Start without a checkpoint: the newest in the caches is drained first, all are kept, and a relaunch restarts
+    /// only from what this run writes
     #[arg(long, conflicts_with = "checkpoint")]
     pub from_beginning: bool,
     /// Restart from this directory below the prefix: it becomes the current one

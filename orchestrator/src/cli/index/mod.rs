@@ -45,7 +45,8 @@ Flags: c complete, x incomplete; f a restart from it failed: the lines below say
 takes it back). A checkpoint of variables has its level behind it
 
 JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, level, flushed, \
-fetched: [time…], failed: [time…], reasons: [text | null…]}…]}; of a job of several steps also steps: [{name, prefix, current, checkpoints}…]")]
+fetched: [time…], failed: [time…], reasons: [text | null…]}…]}; of a job of several steps \
+also steps: [{name, prefix, current, checkpoints}…]")]
     List(PrefixArg),
     /// Check a checkpoint directory, rebuild missing files if possible, and add it to the index
     #[command(after_help = "\
