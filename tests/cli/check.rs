@@ -15,7 +15,11 @@ fn config(name: &str) -> String {
 fn a_correct_spec_is_summarised_in_one_line() {
     let path = config("quickstart.yaml");
     let ran = holdfast(["check", &path]);
-    assert_eq!(ran.out, format!("{path}: job `heat` on 6 nodes: 4 ranks on 4 nodes, 2 spares\n"));
+    let prefix = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap().join("heat-run");
+    assert_eq!(
+        ran.out,
+        format!("{path}: job `heat` on 6 nodes: 4 ranks on 4 nodes, 2 spares; prefix {}\n", prefix.display())
+    );
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert_eq!(holdfast(["check", "--quiet", &path]).out, "");
 }

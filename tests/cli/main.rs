@@ -15,6 +15,7 @@ mod node;
 mod parameters;
 mod program;
 mod redaction;
+mod relative_paths;
 mod resolution;
 mod snapshots;
 mod spec;

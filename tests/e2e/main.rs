@@ -54,6 +54,7 @@ mod library;
 mod library_program;
 mod lost_nodes;
 mod many_ranks;
+mod mismatch;
 mod modes;
 mod needs;
 mod orchestrator_lost;

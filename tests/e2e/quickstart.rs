@@ -15,7 +15,8 @@ fn quick_start_loses_two_nodes_and_has_the_result_of_one_process() {
     let spec = fs::read_to_string(spec).unwrap();
     let spec = spec.replace(r#"--steps, "400"]"#, r#"--steps, "400", --step-delay, 10ms]"#);
     assert!(spec.contains("--step-delay"), "{spec}");
-    let spec = world.write("quickstart.yaml", &spec);
+    fs::create_dir(world.path("configs")).unwrap();
+    let spec = world.write("configs/quickstart.yaml", &spec);
     let ran = || world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
     ran().prints(&["the job is finished"]);
     let events = world.events_of(&world.path("heat-run"));

@@ -242,7 +242,7 @@ impl World {
             LeaderWork::MarkFetch { directory, stage } => {
                 match stage {
                     FetchStage::Begun => prefix.fetch_begun(&directory),
-                    FetchStage::Failed => prefix.fetch_failed(&directory),
+                    FetchStage::Failed { .. } => prefix.fetch_failed(&directory),
                     FetchStage::Succeeded => {
                         prefix.current.get_or_insert(directory);
                     }

@@ -130,7 +130,7 @@ impl Prefix {
 
     pub fn fetch_failed(&mut self, name: &DirectoryName) {
         let now = self.now();
-        self.index.mark_failed(name, now);
+        self.index.mark_failed(name, now, None);
         if self.current.as_ref() == Some(name) {
             self.current = None;
         }

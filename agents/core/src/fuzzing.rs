@@ -177,7 +177,7 @@ fn index_file(tree: Tree) {
     let _ = index::list_text(&entries);
     for entry in entries {
         assert!(!entry.directory.as_str().contains('/'));
-        index.mark_failed(&entry.directory, NaiveDateTime::default());
+        index.mark_failed(&entry.directory, NaiveDateTime::default(), Some("damaged"));
         let marked = index.entry(&entry.directory);
         assert!(marked.is_some_and(|entry| !entry.is_usable()), "{} can still be chosen", entry.directory);
     }

@@ -1,5 +1,6 @@
 //! Values for tests and benchmarks: a new field of the settings is added here once.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,5 +49,6 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
         stream_timeout: Duration::from_secs(120),
         watchdog: None,
         newest: None,
+        ignored: BTreeSet::new(),
     }
 }

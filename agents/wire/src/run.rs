@@ -1,6 +1,6 @@
 //! A run: which rank runs on which node, and the settings in force; and how an agent is started.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,6 +83,9 @@ pub struct Settings {
     /// The newest checkpoint that earlier generations completed.
     #[serde(default)]
     pub newest: Option<CheckpointId>,
+    /// Directories below the prefix that no restart takes: a run from the beginning does not use what was there before.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub ignored: BTreeSet<String>,
 }
 
 impl Settings {

@@ -9,13 +9,16 @@ use super::failure::Failure;
 use super::output::{Report, Style, document, printable, report};
 use super::prefix_access;
 use crate::exit;
+use crate::job::restart_choice::{self, RestartChoice};
+use crate::job::start;
 use crate::launch::registry::registered;
 use crate::spec::{JobSpec, Origin, reference, resolved};
 
 /// Check a job spec without starting anything
 ///
 /// All errors are reported at once, each with file, line, column, key, what was expected and the nearest valid
-/// spelling. SCR_* parameters in the environment override the spec.
+/// spelling. SCR_* parameters in the environment override the spec. It is also an error if the newest checkpoint does
+/// not fit the spec: another number of ranks, or another source, wrote it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +28,7 @@ Examples:
   holdfast check --resolved job.yaml        print the spec with all defaults filled in
   holdfast check --reference                print every key with its default and meaning
 
-JSON: {version, file, job, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only; \
+JSON: {version, file, job, prefix, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only; \
 with `kind: replicated` also pairs and jobs: [name…].
 On errors: {version, error: {message, mistakes: [{file, line, column, key, message, help}…], exit_code, …}}")]
 pub struct CheckArgs {
@@ -58,6 +61,7 @@ pub(super) fn run(args: CheckArgs, output: Style) -> Result<u8, Failure> {
     let spec = JobSpec::load(&path, &super::job::environment(output)?)?;
     spec.warnings.iter().for_each(|warning| output.warn(warning));
     prefix_access::warn(&spec.prefix, output);
+    restart_choice::check(&spec, false, &RestartChoice::Newest).map_err(super::run::failed)?;
     if args.resolved {
         let text = resolved::yaml(&spec.settings).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         output.result(&report(json!({"resolved": text}), |to| to.write_all(text.as_bytes())))?;
@@ -65,6 +69,13 @@ pub(super) fn run(args: CheckArgs, output: Style) -> Result<u8, Failure> {
     }
     output.result(&Checked { file: path.display().to_string(), spec, explain: args.explain })?;
     Ok(exit::FINISHED)
+}
+
+impl Checked {
+    /// The absolute path of the prefix directory.
+    fn prefix(&self) -> PathBuf {
+        start::canonical(&self.spec.prefix)
+    }
 }
 
 impl Report for Checked {
@@ -82,13 +93,15 @@ impl Report for Checked {
                 let (pairs, jobs) = (number(replicated.pairs.len()), number(replicated.jobs.len()));
                 write!(to, ": {}, {}", count(pairs, "pair"), count(jobs, "job"))?;
             }
-            return writeln!(to);
+            return writeln!(to, "; prefix {}", printable(&self.prefix().display().to_string()));
         }
         let settings = &self.spec.settings;
         let keys = settings.iter().map(|setting| setting.key.len()).max().unwrap_or(0);
         let values = settings.iter().map(|setting| setting.value.chars().count()).max().unwrap_or(0).min(30);
         for setting in settings.iter() {
-            let value = printable(&setting.value);
+            // Whoever reads this may be in another directory than the spec.
+            let absolute = self.prefix().display().to_string();
+            let value = printable(if setting.key == "prefix" { &absolute } else { &setting.value });
             writeln!(to, "{:keys$}  {value:values$}  {}", setting.key, setting.origin)?;
         }
         Ok(())
@@ -96,7 +109,7 @@ impl Report for Checked {
 
     fn json(&self) -> Value {
         let steps: Vec<&str> = self.spec.steps.iter().map(|step| step.name.as_str()).collect();
-        let mut fields = json!({"file": self.file, "job": self.spec.job, "steps": steps});
+        let mut fields = json!({"file": self.file, "job": self.spec.job, "prefix": self.prefix(), "steps": steps});
         if let Some(replicated) = &self.spec.replicated {
             fields["pairs"] = replicated.pairs.iter().map(|pair| json!(pair.config.name)).collect();
             fields["jobs"] = replicated.jobs.iter().map(|job| json!(job.config.name)).collect();

@@ -61,16 +61,16 @@ impl JobSelection {
         self.spec.as_deref().map(|path| Ok(JobSpec::load(path, environment)?)).transpose()
     }
 
-    /// The prefix directory: of the arguments, of the spec, of `SCR_PREFIX`, or the current directory.
+    /// The prefix directory, absolute: of the arguments, of the spec, of `SCR_PREFIX`, or the current directory.
     ///
     /// # Errors
     /// The mistakes in the spec.
     pub fn prefix(&self, environment: &Environment) -> Result<PathBuf, Failure> {
-        if let Some(prefix) = &self.prefix {
-            return Ok(prefix.clone());
+        if let Some(spec) = self.spec(environment)? {
+            return Ok(spec.prefix);
         }
-        let of_spec = self.spec(environment)?.map(|spec| spec.prefix);
-        Ok(of_spec.or_else(|| environment.prefix()).unwrap_or_else(|| Path::new(".").to_owned()))
+        let given = self.prefix.clone().or_else(|| environment.prefix()).unwrap_or_else(|| Path::new(".").to_owned());
+        Ok(std::path::absolute(&given).unwrap_or(given))
     }
 }
 

@@ -11,7 +11,7 @@ use super::output::{Report, Style, document, printable, report};
 use super::{job, prefix_access};
 use crate::events::{DrainResult, EventLog, LogEvent, OutputNotShown, RunReport};
 use crate::exit;
-use crate::job::{Plan, RunError, RunOptions};
+use crate::job::{Plan, RestartChoice, RunError, RunOptions};
 use crate::spec::{Environment, JobSpec};
 
 /// Run a job to its end
@@ -27,6 +27,7 @@ Examples:
   holdfast run -- ./app --steps 400         no spec: default settings
   exec holdfast run job.yaml                last line of a batch script: signals reach it, and `requeue:` in the spec
                                             submits the next allocation on exit code 75 (not finished)
+  holdfast run --from-beginning job.yaml    does not use the checkpoints of earlier runs
   holdfast run --dry-run job.yaml           checks only: show what would be started where
 
 JSON: {version, job, job_id, outcome, exit_code, generations, nodes_down, nodes_excluded, checkpoint, \
@@ -44,6 +45,13 @@ pub struct RunArgs {
     /// Repeat a job, or steps, that were finished in earlier runs; they restart from their newest checkpoints
     #[arg(long)]
     pub again: bool,
+    /// Start without a checkpoint: the newest in the caches is drained first, all are kept, and a relaunch restarts
+    /// only from what this run writes
+    #[arg(long, conflicts_with = "checkpoint")]
+    pub from_beginning: bool,
+    /// Restart from this directory below the prefix: it becomes the current one
+    #[arg(long, value_name = "NAME")]
+    pub checkpoint: Option<String>,
     /// Show what would be started where, and exit with the code of the run
     #[arg(long)]
     pub dry_run: bool,
@@ -60,6 +68,14 @@ impl RunArgs {
             None => JobSpec::from_command(&self.command, environment)?,
         })
     }
+
+    fn restart(&self) -> RestartChoice {
+        match &self.checkpoint {
+            _ if self.from_beginning => RestartChoice::Beginning,
+            Some(name) => RestartChoice::Checkpoint(name.clone()),
+            None => RestartChoice::Newest,
+        }
+    }
 }
 
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
@@ -71,12 +87,13 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
         style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));
     }
     if args.dry_run {
-        return dry_run(&spec, args.again, style);
+        return dry_run(&spec, args.again, &args.restart(), style);
     }
     if environment.disabled.is_some() {
         return super::runtime::block_on(crate::job::run_plain(&spec))?.map_err(failed);
     }
-    let report = run_spec(spec, args.again, style)?;
+    let restart = args.restart();
+    let report = run_spec(spec, args.again, restart, style)?;
     if style == Style::Quiet && report.exit_code != exit::FINISHED {
         // Nothing else shows why: the report is not printed.
         let message = format!("job {}: {}", report.job, printable(&report.outcome));
@@ -86,11 +103,11 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
 }
 
 /// Runs a job and prints its report. With `again`, also if it is finished.
-pub(super) fn run_spec(spec: JobSpec, again: bool, style: Style) -> Result<RunReport, Failure> {
+pub(super) fn run_spec(spec: JobSpec, again: bool, restart: RestartChoice, style: Style) -> Result<RunReport, Failure> {
     prefix_access::refuse_root(&spec.prefix, "run the job as its user, or withdraw the permission with `chmod go-w`")?;
     let access = spec.group_access.access();
     let (report, not_shown) = super::runtime::with_screen(style, async |screen| {
-        crate::job::run(&RunOptions { spec, again, screen }).await.map_err(failed)
+        crate::job::run(&RunOptions { spec, again, restart, screen }).await.map_err(failed)
     })?;
     if let Some(not_shown) = not_shown {
         record_not_shown(&report, access, not_shown);
@@ -107,8 +124,8 @@ fn record_not_shown(report: &RunReport, access: Access, not_shown: OutputNotShow
     }
 }
 
-fn dry_run(spec: &JobSpec, again: bool, style: Style) -> Result<u8, Failure> {
-    let Plan { text, refusal } = crate::job::plan(spec, again).map_err(failed)?;
+fn dry_run(spec: &JobSpec, again: bool, restart: &RestartChoice, style: Style) -> Result<u8, Failure> {
+    let Plan { text, refusal } = crate::job::plan(spec, again, restart).map_err(failed)?;
     let refusal = refusal.map(failed);
     let mut fields = json!({"plan": text.lines().collect::<Vec<_>>()});
     if let Some(refusal) = &refusal {
@@ -123,7 +140,7 @@ fn dry_run(spec: &JobSpec, again: bool, style: Style) -> Result<u8, Failure> {
     }
 }
 
-fn failed(error: RunError) -> Failure {
+pub(super) fn failed(error: RunError) -> Failure {
     let failure = Failure::of(error.exit_code(), &error);
     if failure.code() == exit::CANNOT_WRITE { failure.remedy(DrainResult::MEND) } else { failure }
 }

@@ -28,7 +28,7 @@ Examples:
   holdfast status job.yaml
   holdfast status --json --prefix ./heat-run
 
-JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
+JSON: {version, job, job_id, prefix, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
 nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, unplaced: [{directory, path, files}…], \
 halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
 checkpoint of variables, or null; \
@@ -290,6 +290,7 @@ impl Report for Status {
             None => format!(", generation {}", state.generation()),
         };
         writeln!(to, "job {} ({}): {phase}{generation}", state.job, state.agents.job_id)?;
+        writeln!(to, "prefix {}", printable(&self.job.prefix.display().to_string()))?;
         for step in &self.steps {
             writeln!(to, "step {}: {}", step.name, stage_text(step.stage.as_ref(), false))?;
         }
@@ -373,6 +374,7 @@ impl Report for Status {
         document(json!({
             "job": state.job,
             "job_id": state.agents.job_id,
+            "prefix": self.job.prefix,
             "orchestrator": self.job.has_orchestrator.then_some(state.orchestrator),
             "generation": state.generation(),
             "phase": self.phase(),

@@ -22,6 +22,7 @@ use super::ranks::{LaunchSettings, Ranks};
 use super::record::JobRecord;
 use super::release::release;
 use super::reporter::Reporter;
+use super::restart_choice::RestartChoice;
 use super::schedule::Schedule;
 use super::shell::{JobShell, RunOptions};
 use super::signals::Signals;
@@ -29,13 +30,14 @@ use super::site::CommandContext;
 use super::state::{JobState, Stage};
 use super::state_file::JobLock;
 use super::step::{Batch, StepDriver};
-use super::{replicated, report, settings, standalone, start, step_names};
+use super::{replicated, report, restart_choice, settings, standalone, start, step_names};
 use crate::allocation::Allocation;
 use crate::events::RunReport;
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentSupervisor, Clock};
 use crate::relaunch::{HeldActions, Machine};
+use crate::spec::library_parameters;
 use crate::spec::{JobSpec, Step};
 
 /// Runs the steps of a job one after the other: see [`Schedule`]. Returns the report of all.
@@ -60,6 +62,7 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
     let began = Instant::now();
     let shell = JobShell::begin(options)?;
     let spec = shell.spec;
+    restart_choice::check(spec, options.again, &options.restart)?;
     step_names::write(spec, &shell.prefix)?;
     let earlier = EarlierSteps::read(spec, options.again)?;
     let steps = spec.steps.iter().zip(prepared).enumerate();
@@ -114,7 +117,7 @@ impl<'job> JobDriver<'job> {
         let mut reporter = self.shell.reporter(&prefix)?;
         let all: Vec<&Prepared> =
             iter::once(&prepared).chain(self.pending.values().map(|step| &step.prepared)).collect();
-        let opening = Opening { spec, step, again: self.shell.again, prefix: &prefix };
+        let opening = Opening { spec, step, again: self.shell.again, restart: self.shell.restart, prefix: &prefix };
         let opened = opening.nodes((&prepared, &all), &mut reporter, &mut self.shell.signals).await;
         let (allocation, state) = opened?;
         let event_log = reporter.event_log;
@@ -160,6 +163,7 @@ impl<'job> JobDriver<'job> {
         }
         if source.agent.is_library {
             variables.extend(start::library_variables(spec, step, &prefix, &**allocation)?);
+            variables.extend(library_parameters::without_fetch().filter(|_| !state.ignored.is_empty()));
         }
         let launch = LaunchSettings {
             launcher: prepared.launcher,
@@ -174,6 +178,8 @@ impl<'job> JobDriver<'job> {
         };
         let (running, commands_running) = mpsc::channel(1);
         let (background, inbox) = Background::channel();
+        let mut agent_settings = settings::settings(spec, step, &prefix, end);
+        agent_settings.ignored = state.ignored.clone();
         state.snapshot = Some(machine.snapshot());
         let record = JobRecord::new(state, prefix.clone(), None);
         let record = record.map_err(RunError::io("start the thread of the journal"))?;
@@ -182,7 +188,7 @@ impl<'job> JobDriver<'job> {
             step,
             follows: self.schedule.follows(at),
             clock: *clock,
-            settings: settings::settings(spec, step, &prefix, end),
+            settings: agent_settings,
             held: HeldActions::new(machine.generation()),
             machine,
             agents,
@@ -222,7 +228,7 @@ impl<'job> JobDriver<'job> {
             false => self.schedule.begin_next().and_then(|next| self.pending.remove(&next)),
         };
         let next = match next {
-            Some(next) => hand_over(&mut driver, next).await.map(Some),
+            Some(next) => hand_over(&mut driver, next, self.shell.restart).await.map(Some),
             None => Ok(None),
         };
         match &next {
@@ -239,6 +245,7 @@ struct Opening<'a> {
     spec: &'a JobSpec,
     step: &'a Step,
     again: bool,
+    restart: &'a RestartChoice,
     prefix: &'a Path,
 }
 
@@ -250,7 +257,7 @@ impl Opening<'_> {
         reporter: &mut Reporter,
         signals: &mut Signals,
     ) -> Result<(Arc<dyn Allocation>, JobState), RunError> {
-        let Opening { spec, step, again, prefix } = *self;
+        let Opening { spec, step, again, restart, prefix } = *self;
         let previous = JobState::read(prefix)?;
         let earlier = previous.as_ref().map(|state| (state.agents.job_id.clone(), state.generation()));
         let mut previous = previous.filter(JobState::has_nodes);
@@ -261,7 +268,8 @@ impl Opening<'_> {
         let job_prefix = start::make_prefix(&spec.prefix)?;
         let logs = StateDirectory::below(&job_prefix).join("agents");
         if let Some(kept) = previous.take_if(|state| matches!(state.stage, Stage::Kept { .. })) {
-            if start::continues(spec, manager, &kept) {
+            // Otherwise its caches are drained: only what is below the prefix can be chosen.
+            if *restart == RestartChoice::Newest && start::continues(spec, manager, &kept) {
                 let allocation = signals.or(kept.allocation.reopen(Some(&spec.allocation), logs.clone())).await?;
                 match start::begin_next_run(spec, step, (prefix, &job_prefix), again, &allocation, kept, reporter)? {
                     Ok(state) => return Ok((allocation, state)),
@@ -284,7 +292,8 @@ impl Opening<'_> {
                 let earlier =
                     earlier.filter(|(job_id, _)| job_id == allocation.job_id()).map(|(_, generation)| generation);
                 let begun = start::check_size(spec, &*allocation).and_then(|()| {
-                    start::begin(spec, step, (prefix, &job_prefix), again, &allocation, earlier, reporter)
+                    let ignored = restart_choice::apply(restart, prefix)?;
+                    start::begin(spec, step, (prefix, &job_prefix), (again, ignored), &allocation, earlier, reporter)
                 });
                 match begun {
                     Ok(state) => Ok((allocation, state)),

@@ -10,9 +10,10 @@ use rustix::io::Errno;
 
 use super::error::RunError;
 use super::preflight::{Prepared, preflight};
+use super::restart_choice::RestartChoice;
 use super::state::{JobState, Stage, StateError};
 use super::state_file::JobLock;
-use super::{replicated, start};
+use super::{replicated, restart_choice, start};
 use crate::events::ranks_text;
 use crate::relaunch::placement::first_placement;
 use crate::spec::{JobSpec, RunSpec, Step, virtual_node};
@@ -30,11 +31,12 @@ pub struct Plan {
 ///
 /// # Errors
 /// Those of the preflight checks.
-pub fn plan(spec: &JobSpec, again: bool) -> Result<Plan, RunError> {
+pub fn plan(spec: &JobSpec, again: bool, restart: &RestartChoice) -> Result<Plan, RunError> {
     let mut plan = Plan::default();
     let here = env::current_dir().map_err(RunError::io("find the working directory"))?;
     let job_prefix = start::canonical(&here.join(&spec.prefix));
     plan.refuse(check_prefix(&job_prefix));
+    plan.refuse(restart_choice::check(spec, again, restart));
     if let Some(pairs) = &spec.replicated {
         let (text, refusal) = replicated::plan(spec, pairs, &job_prefix)?;
         plan.text.push_str(&text);

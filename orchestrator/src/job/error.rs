@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use holdfast_core::durable::DurableError;
 use holdfast_core::state_files;
+use holdfast_core::store::PrefixError;
+use holdfast_model::CheckpointId;
 use holdfast_wire::trust::TrustError;
 
 use super::requeue::RequeueError;
@@ -66,6 +68,38 @@ pub enum RunError {
         prefix.display()
     )]
     OtherPairs { prefix: PathBuf, change: String },
+    /// A run would restart from a checkpoint of another number of ranks.
+    #[error(
+        "checkpoint {checkpoint} of `{step}` was written by {written} ranks, and this run has {running}; nothing was \
+         started or changed. It is in {place}. Correct `run.nodes`, `run.ranks_per_node` or `run.ranks`, or run with \
+         `--checkpoint NAME` to restart from another checkpoint (`holdfast index list` shows them), or with \
+         `--from-beginning` to start without one; all checkpoints are kept"
+    )]
+    OtherRanks { step: String, checkpoint: CheckpointId, place: String, written: u32, running: u32 },
+    /// A run would restart from a checkpoint of another source.
+    #[error(
+        "checkpoint {checkpoint} of `{step}` was written with `source: {written}`, and programs of `source: {running}` \
+         cannot read it; nothing was started or changed. It is in {place}. Correct `checkpoint.source`, or run with \
+         `--from-beginning` to start without a checkpoint; all checkpoints are kept"
+    )]
+    OtherSource { step: String, checkpoint: CheckpointId, place: String, written: String, running: &'static str },
+    /// Of `--checkpoint`.
+    #[error(
+        "`--checkpoint {name}`: the index of {} lists no complete checkpoint of this name; nothing was started. \
+         `holdfast index list` shows those that there are",
+        prefix.display()
+    )]
+    NoSuchCheckpoint { name: String, prefix: PathBuf },
+    /// Of `--checkpoint` and `--from-beginning`.
+    #[error(
+        "a run of the prefix directory {} is under way, and its orchestrator ended: nothing was started. `holdfast \
+         drain` saves its newest checkpoint and ends it; then run again with this option, or without to take it over",
+        prefix.display()
+    )]
+    UnderWay { prefix: PathBuf },
+    /// What the user chose to restart from cannot be recorded.
+    #[error(transparent)]
+    Index(#[from] PrefixError),
     /// The job was ended while it was being prepared.
     #[error("ended by {0} before anything was launched")]
     Signal(&'static str),
@@ -98,6 +132,10 @@ impl RunError {
             )
             | RunError::TooFewNodes { .. }
             | RunError::Placement(_)
+            | RunError::OtherRanks { .. }
+            | RunError::OtherSource { .. }
+            | RunError::NoSuchCheckpoint { .. }
+            | RunError::UnderWay { .. }
             | RunError::OtherKind { .. }
             | RunError::OtherPairs { .. }
             | RunError::Preflight(PreflightError::Command { .. }) => exit::CONFIGURATION,

@@ -8,10 +8,11 @@ use holdfast_core::state_directory::StateDirectory;
 use super::error::RunError;
 use super::preflight::Prepared;
 use super::reporter::Reporter;
+use super::restart_choice::RestartChoice;
 use super::state::{JobState, Stage};
 use super::state_file::JobLock;
 use super::step::StepDriver;
-use super::{standalone, start};
+use super::{restart_choice, standalone, start};
 use crate::events::EventLog;
 use crate::spec::{GroupAccess, Step};
 
@@ -44,6 +45,7 @@ pub(super) struct OpenedStep<'job> {
 pub(super) async fn hand_over<'job>(
     driver: &mut StepDriver<'_>,
     next: NextStep<'job>,
+    restart: &RestartChoice,
 ) -> Result<OpenedStep<'job>, RunError> {
     let NextStep { at, step, prepared } = next;
     let (path, job, group_access) = (step.prefix.clone(), driver.spec.job.clone(), driver.spec.group_access);
@@ -62,6 +64,8 @@ pub(super) async fn hand_over<'job>(
             let mut state = start::state_of_step(driver.spec, step, allocation, template);
             state.running = driver.agents.hand_over().await;
             state.snapshot = Some(driver.machine.snapshot().next_step());
+            let (choice, to) = (restart.clone(), prefix.clone());
+            state.ignored = driver.signals.or(on_thread(move || restart_choice::apply(&choice, &to))).await?;
             // The times of injected faults are counted from the first launch of the job.
             state.first_launch_ms = former.first_launch_ms;
             begin_step(driver, &state, &prefix).await?;

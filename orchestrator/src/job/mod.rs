@@ -7,6 +7,7 @@
 //! | `hand_over` | the transition from one step to the next |
 //! | [`start`], `release` | the start of a job: nodes, state and prefix directory; the release of its nodes |
 //! | `dry_run` | what a run would start where |
+//! | [`restart_choice`] | the checkpoint that a run restarts from, and whether the job fits it |
 //! | `schedule`, `earlier_steps` | which step runs next; what earlier runs left of each |
 //! | [`step_names`] | the names of the steps, for commands that are given only the prefix directory |
 //! | `error` | why a job cannot begin |
@@ -72,6 +73,7 @@ mod report;
 mod reporter;
 mod request_file;
 mod requeue;
+pub mod restart_choice;
 pub mod running_step;
 mod schedule;
 pub mod settings;
@@ -92,4 +94,5 @@ pub use dry_run::{Plan, plan};
 pub use error::{PreflightError, RunError};
 pub use plain::run_plain;
 pub use preflight::Prepared;
+pub use restart_choice::RestartChoice;
 pub use shell::RunOptions;

@@ -1,5 +1,6 @@
 //! The settings of the relaunch loop and of the agents, from the job spec.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -96,6 +97,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
             .hang_after
             .map(|hang_after| run::Watchdog { hang_after, busy_hang_after: spec.health.busy_hang_after }),
         newest: None,
+        ignored: BTreeSet::new(),
     }
 }
 

@@ -10,6 +10,7 @@ use holdfast_core::state_directory::StateDirectory;
 use super::error::RunError;
 use super::reporter::Reporter;
 use super::requeue::{self, RequeueError};
+use super::restart_choice::RestartChoice;
 use super::signals::Signals;
 use super::state::JobState;
 use super::state_file::JobLock;
@@ -29,6 +30,7 @@ pub struct RunOptions {
     pub spec: JobSpec,
     /// Repeat a job, or steps, that were finished in earlier runs.
     pub again: bool,
+    pub restart: RestartChoice,
     /// The caller closes it.
     pub screen: Screen,
 }
@@ -37,6 +39,7 @@ pub struct RunOptions {
 pub(super) struct JobShell<'job> {
     pub(super) spec: &'job JobSpec,
     pub(super) again: bool,
+    pub(super) restart: &'job RestartChoice,
     pub(super) screen: Screen,
     /// The prefix directory of the job.
     pub(super) prefix: PathBuf,
@@ -61,6 +64,7 @@ impl<'job> JobShell<'job> {
         Ok(JobShell {
             spec,
             again: options.again,
+            restart: &options.restart,
             screen: options.screen.clone(),
             _lock: JobLock::take(&prefix, spec.group_access)?,
             prefix,

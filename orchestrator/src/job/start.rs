@@ -1,6 +1,6 @@
 //! The start of a job: its nodes, its state and its prefix directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
 
 /// The path that [`make_prefix`] will return for a prefix directory that may not exist yet: links are resolved as far
 /// as it exists.
-pub(super) fn canonical(prefix: &Path) -> PathBuf {
+pub fn canonical(prefix: &Path) -> PathBuf {
     let existing = prefix.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let resolved = existing.and_then(|(above, resolved)| Some(resolved.join(prefix.strip_prefix(above).ok()?)));
     // Without the slash that joining an empty path leaves at the end.
@@ -116,7 +116,7 @@ pub(super) fn begin(
     spec: &JobSpec,
     step: &Step,
     (prefix, job_prefix): (&Path, &Path),
-    again: bool,
+    (again, ignored): (bool, BTreeSet<String>),
     allocation: &Arc<dyn Allocation>,
     earlier: Option<Generation>,
     reporter: &mut Reporter,
@@ -126,6 +126,7 @@ pub(super) fn begin(
     let template = template(spec, step, &**allocation)?;
     let mut state = state_of_step(spec, step, allocation.record(), template);
     state.finished = earlier.unwrap_or(Generation::NONE);
+    state.ignored = ignored;
     state.write(prefix)?;
     announce(&state, prefix, reporter);
     Ok(state)
@@ -175,6 +176,7 @@ pub(super) fn begin_next_run(
     let mut state = state_of_step(spec, step, kept.allocation, template);
     state.finished = kept.finished;
     state.first_launch_ms = kept.first_launch_ms;
+    state.ignored = kept.ignored;
     state.snapshot = kept.snapshot.as_ref().map(|snapshot| snapshot.next_run(step.run.ranks, step.run.nodes));
     state.write(prefix)?;
     announce(&state, prefix, reporter);
@@ -191,6 +193,7 @@ pub(super) fn state_of_step(
 ) -> JobState {
     let mut state = JobState::new(spec.job.clone(), allocation, template);
     state.command = Some(step.run.command.clone());
+    state.source = Some(step.checkpoint.source.to_owned());
     state.group_access = spec.group_access;
     let copies = settings::copies(&step.checkpoint);
     (state.crc, state.copy_bytes, state.copy_threads) = (copies.crc, copies.buffer_bytes, copies.threads);

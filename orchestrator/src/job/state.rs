@@ -35,6 +35,9 @@ pub struct JobState {
     /// The command that the step runs.
     #[serde(default)]
     pub command: Option<Vec<String>>,
+    /// The checkpoint source of the step.
+    #[serde(default)]
+    pub source: Option<String>,
     /// The process of its orchestrator.
     pub orchestrator: u32,
     pub stage: Stage,
@@ -74,6 +77,10 @@ pub struct JobState {
     /// The number of the last journal entry that is in the state.
     #[serde(default)]
     pub entries: u64,
+    /// Directories below the prefix from which the run does not restart: see
+    /// [`Settings::ignored`](holdfast_wire::run::Settings::ignored).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub ignored: BTreeSet<String>,
     /// Of a job with pairs of main and replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs: Option<PairsState>,
@@ -229,6 +236,7 @@ impl JobState {
             version: VERSION,
             job,
             command: None,
+            source: None,
             orchestrator: std::process::id(),
             stage: Stage::Running,
             allocation,
@@ -247,6 +255,7 @@ impl JobState {
             first_launch_ms: None,
             finished: Generation::NONE,
             entries: 0,
+            ignored: BTreeSet::new(),
             pairs: None,
         }
     }

@@ -230,6 +230,16 @@ impl Snapshot {
         }
     }
 
+    /// The number of ranks of the last placement; `None` before the first.
+    pub fn ranks(&self) -> Option<u32> {
+        u32::try_from(self.homes.len()).ok().filter(|ranks| *ranks > 0)
+    }
+
+    /// The newest complete checkpoint of the run.
+    pub fn newest(&self) -> Option<CheckpointId> {
+        self.head.newest
+    }
+
     /// Nodes that are not down; those that were excluded before their agents were up may be included again.
     pub fn nodes_left(&self) -> usize {
         self.nodes.iter().filter(|node| !node.is_down() || node.has_no_agent()).count()

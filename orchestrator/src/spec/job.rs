@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use holdfast_core::owned::Access;
+use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::NodeName;
 use serde::{Deserialize, Serialize};
 
@@ -156,7 +157,7 @@ pub struct WrittenStep {
     checkpoint: Checkpoint,
 }
 
-/// Relative paths are relative to the working directory.
+/// Relative paths are relative to the working directory: the parameter belongs to the environment, not to a spec file.
 const PREFIX: Parameter = Parameter {
     value: Some(ParameterValue::Text),
     default: Some(""),
@@ -173,7 +174,8 @@ keys! {
     /// The job's name; becomes part of paths.
     job = text().or("job".to_owned()).scr(scr("SCR_JOB_NAME").default("")),
     /// The job's directory on the parallel file system: index.scr, scr.current, the checkpoints,
-    /// .holdfast/events.jsonl. Relative to the working directory.
+    /// .holdfast/events.jsonl. Relative to the directory of the spec file; SCR_PREFIX, and a run without a spec, to the
+    /// working directory.
     prefix = path().or(".".into()).scr(PREFIX),
     /// What members of the group of `<prefix>/.holdfast` may do. `status`: run `holdfast status`, if the umask permits
     /// the group to read (027 or 022, for example); they never get the job's key.
@@ -228,6 +230,7 @@ keys! {
         if steps.as_ref().is_some_and(Vec::is_empty) {
             section.mistake("steps", "the list is empty", "list at least one step, or write `run:` instead");
         }
+        let prefix = beside_spec(section.reader(), prefix);
         let mut steps = steps.unwrap_or_default();
         steps.iter_mut().for_each(|step| step.prefix = prefix.join(&step.name));
         let replicated = (kind == JobKind::Replicated).then(|| pairs::WrittenReplicated {
@@ -263,6 +266,26 @@ keys! {
         };
         WrittenJob { allocation, steps, replicated, complete: Box::new(complete) }
     }
+}
+
+/// The absolute prefix directory. Former versions took the working directory as its base: a job whose state is there,
+/// and not at the new place, would begin again from nothing.
+fn beside_spec(reader: &Reader, written: PathBuf) -> PathBuf {
+    let prefix = reader.absolute("prefix", written.clone());
+    let former = std::path::absolute(&written).unwrap_or(written);
+    let has_state = |prefix: &PathBuf| StateDirectory::below(prefix).path().is_dir();
+    if former != prefix && has_state(&former) && !has_state(&prefix) {
+        let message = format!(
+            "a job was run in {}, below the working directory; `prefix` is relative to the directory of the spec: {}, \
+             where no job was run",
+            former.display(),
+            prefix.display()
+        );
+        let help =
+            format!("to continue it write `prefix: {}`; for another job write an absolute path", former.display());
+        reader.mistake("prefix", message, help);
+    }
+    prefix
 }
 
 keys! {

@@ -33,6 +33,12 @@ fn exported() -> impl Iterator<Item = (&'static str, String, ScrSpelling)> {
     })
 }
 
+/// The variable that keeps the library from reading the prefix directory: it reads it itself, and cannot ignore a part.
+pub fn without_fetch() -> Option<(String, String)> {
+    let (name, _, spelling) = exported().find(|(_, path, _)| path == "checkpoint.restart.fetch")?;
+    Some((name.to_owned(), (spelling.of_key)("false")))
+}
+
 /// The parameters that are exported to the ranks.
 pub fn names() -> Vec<&'static str> {
     OF_JOB.into_iter().chain([COPY_TYPE]).chain(exported().map(|(name, ..)| name)).collect()
@@ -164,5 +170,10 @@ mod tests {
              CKPTDESC=0 ENABLED=1 INTERVAL=1 BASE=/ram TYPE=LOCAL HOP_DISTANCE=1 SET_SIZE=8\n\
              CKPTDESC=1 ENABLED=1 INTERVAL=2 BASE=/ssd TYPE=XOR HOP_DISTANCE=1 SET_SIZE=4\n"
         );
+    }
+
+    #[test]
+    fn one_variable_keeps_the_library_from_the_prefix_directory() {
+        assert_eq!(without_fetch(), Some(("SCR_FETCH".to_owned(), "0".to_owned())));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::diagnostics::{Diagnostic, Diagnostics};
 use super::document::{self, MAX_BYTES, YamlNode};
@@ -20,17 +20,26 @@ impl JobSpec {
     /// The file cannot be read, or holds mistakes: all of them.
     pub fn load(path: &Path, environment: &Environment) -> Result<JobSpec, Diagnostics> {
         let name = path.display().to_string();
-        JobSpec::parse(&read_text(path, &name)?, &name, environment)
+        JobSpec::parse_in(base_of(path), &read_text(path, &name)?, &name, environment)
     }
 
-    /// Reads a spec from text; `file_name` is its name in messages.
+    /// Reads a spec from text; `file_name` is its name in messages. Paths are relative to the working directory.
     ///
     /// # Errors
     /// All mistakes in it, and in those parameters.
     pub fn parse(text: &str, file_name: &str, environment: &Environment) -> Result<JobSpec, Diagnostics> {
+        JobSpec::parse_in(None, text, file_name, environment)
+    }
+
+    fn parse_in(
+        base: Option<PathBuf>,
+        text: &str,
+        file_name: &str,
+        environment: &Environment,
+    ) -> Result<JobSpec, Diagnostics> {
         let mut root = document::read(text).map_err(|mistake| Diagnostics::new(file_name, text, vec![mistake]))?;
         let notes = former_names::replace(&mut root);
-        let mut spec = JobSpec::from_document(&root, environment)
+        let mut spec = JobSpec::from_document(&root, base, environment)
             .map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))?;
         spec.warnings.extend(notes);
         Ok(spec)
@@ -42,7 +51,7 @@ impl JobSpec {
     /// The command is empty, or a mistake in the parameters.
     pub fn from_command(command: &[String], environment: &Environment) -> Result<JobSpec, Diagnostics> {
         let root = document::of_command(command);
-        let mut spec = JobSpec::from_document(&root, environment).map_err(|mut mistakes| {
+        let mut spec = JobSpec::from_document(&root, None, environment).map_err(|mut mistakes| {
             mistakes.iter_mut().for_each(|mistake| mistake.place = None);
             Diagnostics::new("command line", "", mistakes)
         })?;
@@ -50,10 +59,14 @@ impl JobSpec {
         Ok(spec)
     }
 
-    fn from_document(root: &YamlNode, environment: &Environment) -> Result<JobSpec, Vec<Diagnostic>> {
+    fn from_document(
+        root: &YamlNode,
+        base: Option<PathBuf>,
+        environment: &Environment,
+    ) -> Result<JobSpec, Vec<Diagnostic>> {
         let registry = &environment.registered;
         let manager_keys = registry.manager_keys.iter().map(|keys| keys.read).collect();
-        let reader = Reader::new((**registry).clone(), manager_keys, environment.overrides.clone());
+        let reader = Reader::new((**registry).clone(), manager_keys, environment.overrides.clone(), base);
         let written = <JobSpec as Keys>::read(reader.root(root));
         let manager = environment.manager(written.allocation.manager);
         let allocated_nodes = manager.and_then(|manager| environment.allocated_nodes(manager));
@@ -77,6 +90,12 @@ impl JobSpec {
         }
         if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }
     }
+}
+
+/// The directory of a spec file, absolute; `None` if the spec is a pipe, which is in no directory of the user's.
+fn base_of(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok().filter(|path| path.is_file())?;
+    path.parent().map(Path::to_owned)
 }
 
 /// The text of the spec, which may be missing, too large, a directory, or not UTF-8.

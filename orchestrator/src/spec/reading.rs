@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::diagnostics::{Diagnostic, Position, nearest};
@@ -31,6 +32,8 @@ pub struct Reader {
     notes: RefCell<Vec<String>>,
     settings: RefCell<Settings>,
     overrides: Overrides,
+    /// The directory of the spec file, absolute; `None` for a spec that is no file.
+    base: Option<PathBuf>,
     /// The values for directories that were looked up.
     directories: RefCell<BTreeSet<String>>,
 }
@@ -51,9 +54,14 @@ enum ListSource {
 }
 
 impl Reader {
-    pub(super) fn new(registered: Registered, manager_keys: Vec<ReadManagerKeys>, overrides: Overrides) -> Self {
+    pub(super) fn new(
+        registered: Registered,
+        manager_keys: Vec<ReadManagerKeys>,
+        overrides: Overrides,
+        base: Option<PathBuf>,
+    ) -> Self {
         let (mistakes, notes, settings, directories) = Default::default();
-        Reader { registered, manager_keys, mistakes, notes, settings, overrides, directories }
+        Reader { registered, manager_keys, mistakes, notes, settings, overrides, base, directories }
     }
 
     /// The values of table lines (`NAME=DIR`) for directories that no section has, with their origins.
@@ -79,6 +87,16 @@ impl Reader {
     pub fn mistake(&self, key: &str, message: impl Into<String>, help: impl Into<String>) {
         let place = self.settings.borrow().place(key);
         self.mistake_at(place, key, message.into(), Some(help.into()));
+    }
+
+    /// A path that Holdfast itself reads, absolute. What the spec has, or the default, is relative to the directory of
+    /// the spec file; a value from elsewhere, and that of a spec that is no file, is relative to the working directory.
+    pub fn absolute(&self, key: &str, path: PathBuf) -> PathBuf {
+        let settings = self.settings.borrow();
+        let of_spec = settings.get(key).is_none_or(|set| matches!(set.origin, Origin::Spec(_) | Origin::Default));
+        let base = self.base.as_ref().filter(|_| of_spec);
+        let joined = base.map_or_else(|| path.clone(), |base| base.join(&path));
+        std::path::absolute(&joined).unwrap_or(joined)
     }
 
     /// True if the key itself is in the spec.

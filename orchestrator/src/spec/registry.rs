@@ -39,7 +39,7 @@ impl Registry {
     }
 
     /// The source of this name.
-    pub(super) fn source(&self, name: &str) -> Option<&'static CheckpointSource> {
+    pub fn source(&self, name: &str) -> Option<&'static CheckpointSource> {
         self.sources.iter().copied().find(|source| source.facts.agent.name == name)
     }
 }

@@ -63,7 +63,8 @@ keys! {
     command = words_such_as("[./app]"),
     /// Variables added to the environment of every rank: `OMP_NUM_THREADS: 4`.
     env = names(),
-    /// The working directory of the ranks. Default: that of `holdfast`.
+    /// The working directory of the ranks, relative to that of `holdfast run`, which is the default. Paths in commands
+    /// are relative to it.
     directory = path().optional(),
     |section| {
         check_command(section, command.as_deref());

@@ -4,6 +4,7 @@
 use chrono::NaiveDateTime;
 
 use super::index::{self, Index};
+use super::{Summary, dataset, summary};
 use crate::store::{DatasetStore, DirectoryName, PrefixError};
 use holdfast_model::CheckpointId;
 
@@ -59,6 +60,20 @@ pub fn candidates(store: &dyn DatasetStore) -> Result<Vec<RestartCandidate>, Pre
     Ok(order(&index, current.as_ref()))
 }
 
+/// The summary of the checkpoint that a restart would try first, whatever the number of its ranks. What cannot be read,
+/// or is not complete, is passed over, as a restart does.
+///
+/// # Errors
+/// Those of reading the index and the link.
+pub fn first_complete(store: &dyn DatasetStore) -> Result<Option<(DirectoryName, Summary)>, PrefixError> {
+    let mut found = candidates(store)?.into_iter().map(|candidate| candidate.directory).filter_map(|directory| {
+        let is_checkpoint = dataset::read(store, &directory).ok().flatten().is_none_or(|dataset| dataset.checkpoint);
+        let summary = summary::of(store, &directory).ok().filter(|summary| summary.accept(summary.ranks).is_ok())?;
+        is_checkpoint.then_some((directory, summary))
+    });
+    Ok(found.next())
+}
+
 /// Stamps FETCHED, before the attempt, so that a run that dies in it leaves its trace. Does nothing for a directory
 /// that is not indexed.
 ///
@@ -68,14 +83,20 @@ pub fn begin(store: &dyn DatasetStore, directory: &DirectoryName, now: NaiveDate
     index::update(store, |index| index.mark_fetched(directory, now)).map(drop)
 }
 
-/// After a failed attempt: the link is removed if it names this directory, and FAILED is stamped.
+/// After a failed attempt: the link is removed if it names this directory, and FAILED is stamped with the reason. Only
+/// for a defect of the data: a dataset that does not fit the job is not marked.
 ///
 /// # Errors
 /// Those of the link and of [`index::update`].
-pub fn failed(store: &dyn DatasetStore, directory: &DirectoryName, now: NaiveDateTime) -> Result<(), PrefixError> {
+pub fn failed(
+    store: &dyn DatasetStore,
+    directory: &DirectoryName,
+    now: NaiveDateTime,
+    reason: &str,
+) -> Result<(), PrefixError> {
     index::change(store, |index| {
         // The mark first: killed in between, the link still leads to the mark's directory and the attempt is repeated.
-        index.update(|index| index.mark_failed(directory, now))?;
+        index.update(|index| index.mark_failed(directory, now, Some(reason)))?;
         index.remove_current_if(directory)
     })
 }

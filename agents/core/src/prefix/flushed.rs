@@ -178,7 +178,7 @@ mod tests {
             }),
             ("a restart from it has failed", |world, directory| {
                 let when = NaiveDateTime::default();
-                index::update(world.store(), |index| index.mark_failed(directory, when)).unwrap();
+                index::update(world.store(), |index| index.mark_failed(directory, when, None)).unwrap();
             }),
         ];
         for (expected, apply) in damages {

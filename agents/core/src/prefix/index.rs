@@ -40,10 +40,18 @@ pub struct IndexEntry {
     pub flushed: Option<NaiveDateTime>,
     /// When runs took it for their restart, newest first.
     pub fetched: Vec<NaiveDateTime>,
-    /// When such an attempt failed, newest first.
-    pub failed: Vec<NaiveDateTime>,
+    /// The attempts that failed, newest first.
+    pub failed: Vec<FailedAttempt>,
     /// Whether an attempt failed, even if its time cannot be read.
     pub has_failed: bool,
+}
+
+/// A mark that a restart from a directory failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedAttempt {
+    pub time: NaiveDateTime,
+    /// Why, if the program that set the mark recorded it: SCR's library does not.
+    pub reason: Option<String>,
 }
 
 impl IndexEntry {
@@ -128,11 +136,22 @@ impl Index {
         })
     }
 
-    /// Records that the attempt failed: the entry is not chosen again. Returns whether the entry exists.
-    pub fn mark_failed(&mut self, directory: &DirectoryName, when: NaiveDateTime) -> bool {
+    /// Records that the attempt failed, and why: the entry is not chosen again. Returns whether the entry exists. SCR
+    /// ignores the reason, and keeps it.
+    pub fn mark_failed(&mut self, directory: &DirectoryName, when: NaiveDateTime, reason: Option<&str>) -> bool {
         self.change(directory, |entry| {
-            entry.set_kv("FAILED", when.format(TIME_FORMAT));
+            let attempt = entry.set_kv("FAILED", when.format(TIME_FORMAT));
+            if let Some(reason) = reason {
+                attempt.put("REASON", reason);
+            }
         })
+    }
+
+    /// Removes the marks of failed attempts: the entry may be chosen again. Returns whether it had one.
+    pub fn restore(&mut self, directory: &DirectoryName) -> bool {
+        let mut marked = false;
+        self.change(directory, |entry| marked = entry.unset("FAILED"));
+        marked
     }
 
     /// Removes `directory` from the index (its files are kept); returns whether it was listed.
@@ -202,13 +221,16 @@ impl Index {
 fn read_entry(id: CheckpointId, directory: DirectoryName, record: &Tree) -> IndexEntry {
     let time = |text: &str| NaiveDateTime::parse_from_str(text, TIME_FORMAT).ok();
     let times = |key: &str| record.get(key).into_iter().flat_map(Tree::keys).filter_map(time).collect::<Vec<_>>();
+    let failed = record.get("FAILED").into_iter().flat_map(Tree::iter).filter_map(|(text, attempt)| {
+        Some(FailedAttempt { time: time(text)?, reason: attempt.value("REASON").map(str::to_owned) })
+    });
     IndexEntry {
         id,
         directory,
         complete: record.value("COMPLETE").map(|value| value == "1"),
         flushed: record.value("FLUSHED").and_then(time),
         fetched: times("FETCHED"),
-        failed: times("FAILED"),
+        failed: failed.collect(),
         has_failed: record.get("FAILED").is_some(),
     }
 }

@@ -38,6 +38,9 @@ pub enum CallError {
     /// A dataset on the prefix directory cannot be read by this run.
     #[error(transparent)]
     Refused(#[from] FetchRefusal),
+    /// A checkpoint does not fit the job. It is not damaged.
+    #[error("{place} has the files of {written} ranks, and this run has {running}: it is kept as it is; {remedy}")]
+    OtherSize { place: String, written: u32, running: u32, remedy: &'static str },
     /// What all datasets in the prefix directory share cannot be used, for example the index.
     #[error("the prefix directory cannot be used for a restart: {0}")]
     PrefixUnusable(Failure),
@@ -118,6 +121,12 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// A directory below the prefix has the files of another number of ranks.
+    pub(super) fn other_size(directory: &DirectoryName, written: u32, running: u32) -> Self {
+        let remedy = "run with as many ranks, or with `--from-beginning` or `--checkpoint NAME`";
+        CallError::OtherSize { place: directory.to_string(), written, running, remedy }
+    }
+
     fn kind(&self) -> FailureKind {
         match self {
             CallError::Order(failure) | CallError::PrefixUnusable(failure) => failure.kind,
@@ -137,7 +146,8 @@ impl CallError {
             | CallError::NotInCache { .. }
             | CallError::File(FileError::Unreadable { .. })
             | CallError::NothingToRead => FailureKind::NotFound,
-            CallError::Path(_)
+            CallError::OtherSize { .. }
+            | CallError::Path(_)
             | CallError::NoDescriptor(_)
             | CallError::NoDescriptorOfLevel { .. }
             | CallError::OutOfOrder { .. }

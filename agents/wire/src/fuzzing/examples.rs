@@ -316,6 +316,7 @@ pub fn settings(prefix: &Path) -> Settings {
         stream_timeout: Duration::from_secs(120),
         watchdog: Some(Watchdog { hang_after: Duration::from_secs(600), busy_hang_after: None }),
         newest: Some(CHECKPOINT),
+        ignored: ["ckpt.3".to_owned()].into(),
     }
 }
 

@@ -41,7 +41,8 @@ keys! {
     SshSettings => SshSettings;
     /// {takers}: the machines, each once: `[n1, user@n2:2222, "n[3-6]"]`. Their names are the nodes' names.
     hosts = words(),
-    /// Instead of `hosts`: a file with one host a line; `#` begins a comment. Relative to the working directory.
+    /// Instead of `hosts`: a file with one host a line; `#` begins a comment. Relative to the directory of the
+    /// spec file.
     hosts_file = text().optional(),
     /// {takers}: how hosts are reached; see docs/ssh.md. `~/.ssh/config` is not read.
     ssh = section::<SshAccess>(),
@@ -107,9 +108,10 @@ keys! {
     user = text().optional(),
     /// For hosts without a port.
     port = whole(1..=65_535).or(PORT),
-    /// A private key without passphrase. Default: ssh-agent, then ~/.ssh/id_ed25519, id_ecdsa, id_rsa.
+    /// A private key without passphrase. Relative to the directory of the spec file. Default: ssh-agent, then
+    /// ~/.ssh/id_ed25519, id_ecdsa, id_rsa.
     identity = path().optional(),
-    /// Default: ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts.
+    /// Relative to the directory of the spec file. Default: ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts.
     known_hosts = path().optional(),
     /// Time limit of a connection, and of each step of the authentication.
     connect_timeout = duration().or(CONNECT_TIMEOUT),
@@ -130,7 +132,9 @@ keys! {
             let message = "paths on remote hosts must be absolute: there is no working directory";
             section.mistake("program", message, "write, for example, `/opt/holdfast/bin/holdfast`");
         }
-        let (identity, known_hosts) = (identity.map(at_home), known_hosts.map(at_home));
+        let read_here = |key: &str, path: PathBuf| section.reader().absolute(&section.path_of(key), at_home(path));
+        let identity = identity.map(|path| read_here("identity", path));
+        let known_hosts = known_hosts.map(|path| read_here("known_hosts", path));
         WrittenSsh { user, port, access: SshAccess { identity, known_hosts, connect_timeout, at_once, program } }
     }
 }
@@ -152,7 +156,7 @@ fn listed(
         (Some(list), _) => {
             list.iter().enumerate().map(|(at, text)| (format!("{list_key}[{at}]"), text.clone(), None)).collect()
         }
-        (None, Some(file)) => read_file(reader, &file_key, Path::new(&file)),
+        (None, Some(file)) => read_file(reader, &file_key, &reader.absolute(&file_key, file.into())),
         (None, None) => return None,
     };
     let key = if reader.is_written(&file_key) { file_key } else { list_key };
@@ -171,7 +175,7 @@ fn read_file(reader: &Reader, key: &str, path: &Path) -> Vec<Item> {
         reader.mistake(
             key,
             message,
-            "give a text file with one host a line; the path is relative to the working directory",
+            "give a text file with one host a line; the path is relative to the directory of the spec",
         );
         return Vec::new();
     }

@@ -11,6 +11,7 @@ use super::super::{job, prefix_access, run};
 use super::directories;
 use super::result::{CompatError, ExitResult, YES, refused};
 use super::scripts::{ScriptOutput, date, is_disabled, prerun};
+use crate::job::RestartChoice;
 use crate::spec::JobSpec;
 
 /// Short options of srun without a value.
@@ -194,7 +195,7 @@ pub(super) fn srun(words: &[String]) -> ExitResult {
     prerun(&[])?;
     output.line(&format!("RUN 1: {}", date()))?;
     // As SCR: whether an earlier run in this directory was finished does not matter.
-    let ran = run::run_spec(spec, true, Style::Human { verbose: false });
+    let ran = run::run_spec(spec, true, RestartChoice::Newest, Style::Human { verbose: false });
     match &ran {
         Ok(report) => output.line(&format!("run: exit code {}", report.exit_code))?,
         // Nothing was started.

@@ -2,6 +2,7 @@
 
 mod place;
 mod removal;
+mod restore;
 
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -40,10 +41,12 @@ Examples:
   holdfast index list --prefix ./heat-run
   holdfast index list --json | jq -r '.checkpoints[] | select(.complete) | .directory'
 
-Flags: c complete, x incomplete; f a restart from it failed. A checkpoint of variables has its level behind it
+Flags: c complete, x incomplete; f a restart from it failed: the lines below say when and why (`holdfast index restore`
+takes it back). A checkpoint of variables has its level behind it
 
 JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, level, flushed, \
-fetched: [time…], failed: [time…]}…]}; of a job of several steps also steps: [{name, prefix, current, checkpoints}…]")]
+fetched: [time…], failed: [time…], reasons: [text | null…]}…]}; of a job of several steps \
+also steps: [{name, prefix, current, checkpoints}…]")]
     List(PrefixArg),
     /// Check a checkpoint directory, rebuild missing files if possible, and add it to the index
     #[command(after_help = "\
@@ -88,6 +91,19 @@ those that are still not at their paths, or null
 Exit codes: 0 all files are at their paths; 69 the dataset is not complete or belongs to another user; 73 something \
 else is at the path of a file")]
     Place(place::PlaceArgs),
+    /// Take back the marks of failed restarts: the next run may choose the checkpoint again
+    #[command(after_help = "\
+Examples:
+  holdfast index list                       shows why a restart failed
+  holdfast index restore scr.2026-11-20_10:26:07.1145655.3
+
+A mark is set when a restart finds the data damaged. After a repair, or if the cause was another one, `holdfast verify`
+and `holdfast index add --rescan` check the files.
+
+JSON: {version, restored, reasons: [text | null…], dry_run}; reasons: why the restarts failed
+
+Exit codes: 0 restored; 69 the index does not list it, or it has no mark")]
+    Restore(restore::RestoreArgs),
     /// Remove a checkpoint from the index; its files are kept
     #[command(after_help = "\
 Examples:
@@ -202,6 +218,7 @@ pub(super) fn run(args: IndexArgs, output: Style) -> Result<u8, Failure> {
         IndexCommand::Add(args) => add_directory(&args, output),
         IndexCommand::Current(args) => current(&args, output),
         IndexCommand::Place(args) => place::place(&args, output),
+        IndexCommand::Restore(args) => restore::restore(&args, output),
         IndexCommand::Drop(args) => removal::drop_entry(&args, output),
         IndexCommand::Delete(args) => removal::delete(&args, output),
         IndexCommand::Prune(args) => removal::prune(&args, output),
@@ -289,13 +306,17 @@ impl ListedPrefix {
         self.entries.iter().try_for_each(|ListedEntry { entry, level }| {
             let level = level.map(|level| format!("  level {level}")).unwrap_or_default();
             // Names may contain control characters.
-            writeln!(to, "{}{level}", printable(&list_line(entry)))
+            writeln!(to, "{}{level}", printable(&list_line(entry)))?;
+            // SCR's library records no reason.
+            let mut reasons =
+                entry.failed.iter().filter_map(|attempt| Some((attempt.time, attempt.reason.as_deref()?)));
+            reasons.try_for_each(|(time, reason)| {
+                writeln!(to, "       failed {}  {}", time_text(&time), printable(reason))
+            })
         })
     }
 
     fn json(&self) -> Value {
-        let time = |time: &NaiveDateTime| time.format("%Y-%m-%dT%H:%M:%S").to_string();
-        let times = |times: &[NaiveDateTime]| times.iter().map(time).collect::<Vec<_>>();
         let checkpoint = |ListedEntry { entry, level }: &ListedEntry| {
             json!({
                 "id": entry.id,
@@ -303,9 +324,10 @@ impl ListedPrefix {
                 "complete": entry.complete == Some(true),
                 "current": self.current.as_ref() == Some(&entry.directory),
                 "level": level.map(Level::number),
-                "flushed": entry.flushed.as_ref().map(time),
-                "fetched": times(&entry.fetched),
-                "failed": times(&entry.failed),
+                "flushed": entry.flushed.as_ref().map(time_text),
+                "fetched": entry.fetched.iter().map(time_text).collect::<Vec<_>>(),
+                "failed": entry.failed.iter().map(|attempt| time_text(&attempt.time)).collect::<Vec<_>>(),
+                "reasons": entry.failed.iter().map(|attempt| attempt.reason.as_deref()).collect::<Vec<_>>(),
             })
         };
         json!({
@@ -314,6 +336,10 @@ impl ListedPrefix {
             "checkpoints": self.entries.iter().map(checkpoint).collect::<Vec<_>>(),
         })
     }
+}
+
+fn time_text(time: &NaiveDateTime) -> String {
+    time.format("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
 impl Report for Listed {

@@ -190,7 +190,7 @@ pub(super) fn prune(args: &PruneArgs, output: Style) -> Result<u8, Failure> {
     carry_out(store, pruned.into_iter().map(dataset).collect::<Result<_, _>>()?, &args.consent, output)
 }
 
-fn not_indexed(store: &dyn DatasetStore, directory: &DirectoryName) -> Failure {
+pub(super) fn not_indexed(store: &dyn DatasetStore, directory: &DirectoryName) -> Failure {
     Failure::new(exit::UNAVAILABLE, format!("{directory} is not in the index"))
         .at(store.location().display())
         .remedy("`holdfast index list` shows the indexed directories")

@@ -41,7 +41,7 @@ fn replaying_runs_of_scr_gives_the_bytes_of_its_index() {
     let (second, third) = (name("scr.2026-11-20_10:26:07.1145655.2"), name("scr.2026-11-20_10:26:07.1145655.3"));
     let eight = time("2026-11-20T10:26:08");
     index.mark_fetched(&third, eight);
-    index.mark_failed(&third, eight);
+    index.mark_failed(&third, eight, None);
     index.mark_fetched(&second, eight);
     flush(&mut index, 3, "2026-11-20T10:26:08", "scr.2026-11-20_10:26:08.1145655.3");
     check(&index, "2-fetch-of-3-failed-restart-from-2");
@@ -137,11 +137,16 @@ fn a_restart_takes_the_link_first_and_then_older_complete_ones_that_never_failed
         publish::make_current(prefix, &name("d200-old")).unwrap();
         assert_eq!(order(), ["d200-old", "d200-new", "d100", "d9"]);
         fetch::begin(prefix, &name("d200-old"), some_time()).unwrap();
-        fetch::failed(prefix, &name("d200-old"), some_time()).unwrap();
+        fetch::failed(prefix, &name("d200-old"), some_time(), "damaged").unwrap();
         assert_eq!(prefix.current().unwrap(), None);
         assert_eq!(order(), ["d300", "d200-new", "d100", "d9"]);
         let failed = index::read(prefix).unwrap().unwrap().entry(&name("d200-old")).unwrap();
         assert_eq!((failed.fetched.len(), failed.failed.len(), failed.is_usable()), (1, 1, false));
+        assert_eq!(failed.failed[0].reason.as_deref(), Some("damaged"));
+        let restore = || index::update(prefix, |index| index.restore(&name("d200-old"))).unwrap();
+        assert!(restore() && !restore(), "the mark is taken back once");
+        assert_eq!(order(), ["d300", "d200-new", "d200-old", "d100", "d9"]);
+        fetch::failed(prefix, &name("d200-old"), some_time(), "damaged").unwrap();
 
         // Even a failed one is tried if the user sets the link to it; a dangling link has no effect.
         publish::make_current(prefix, &name("d200-old")).unwrap();

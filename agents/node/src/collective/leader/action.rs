@@ -153,12 +153,12 @@ pub enum HaltWork {
 }
 
 /// How far a fetch came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchStage {
     /// Recorded before the first file is read, so that a run that dies meanwhile leaves a trace.
     Begun,
-    /// The directory could not be used.
-    Failed,
+    /// The data in the directory is damaged.
+    Failed { reason: String },
     /// The run restarts from it.
     Succeeded,
 }

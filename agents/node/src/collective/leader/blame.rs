@@ -1,5 +1,6 @@
 //! The cause of a failed restart: the checkpoint or something else. Only a dataset that is itself damaged is marked as
-//! failed, or deleted. A node that cannot write, a lost node, or an index that cannot be written leaves it as it was.
+//! failed, or deleted. A job of another size, a node that cannot write, a lost node, or an index that cannot be written
+//! leaves it as it was.
 
 use holdfast_model::{Failure, FailureKind, NodeName};
 use holdfast_wire::agent::AgentEvent;
@@ -10,12 +11,14 @@ use crate::collective::error::CallError;
 /// What an error of a restart is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Blame {
-    /// The checkpoint: damaged, incomplete, or of another run.
+    /// The checkpoint: damaged or incomplete.
     Dataset,
     /// This node's own directories: no space, a quota, read-only, faulty.
     Node(NodeName),
     /// The index, or another file of the prefix directory that all datasets share.
     Prefix,
+    /// The job, which does not fit the checkpoint.
+    Job,
     /// Nothing that stays: a lost peer, an order cut off, the end of the generation.
     Nothing,
 }
@@ -23,6 +26,7 @@ pub(super) enum Blame {
 pub(super) fn blame(cx: &Context, error: &CallError) -> Blame {
     let failure = match error {
         CallError::PrefixUnusable(_) => return Blame::Prefix,
+        CallError::OtherSize { .. } => return Blame::Job,
         CallError::Order(failure) => failure,
         _ => return Blame::Dataset,
     };
@@ -47,7 +51,7 @@ pub(super) fn blame(cx: &Context, error: &CallError) -> Blame {
 pub(super) fn reason_of(cx: &Context, error: CallError) -> Result<String, CallError> {
     match blame(cx, &error) {
         Blame::Dataset => Ok(Failure::from(error).to_string()),
-        Blame::Node(_) | Blame::Prefix | Blame::Nothing => Err(error),
+        Blame::Node(_) | Blame::Job | Blame::Prefix | Blame::Nothing => Err(error),
     }
 }
 
@@ -59,7 +63,7 @@ fn is_below_prefix(cx: &Context, failure: &Failure) -> bool {
 pub(super) fn report(cx: &Context, error: &CallError) {
     let (faulty, reason) = match (blame(cx, error), error) {
         (Blame::Node(node), CallError::Order(failure)) => (Some(node), failure.to_string()),
-        (Blame::Prefix, error) => (None, error.to_string()),
+        (Blame::Prefix | Blame::Job, error) => (None, error.to_string()),
         _ => return,
     };
     cx.emit(AgentEvent::RestartPrevented { generation: cx.generation(), faulty, reason });

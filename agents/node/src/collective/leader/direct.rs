@@ -115,8 +115,11 @@ async fn try_directory(cx: &Context, directory: &str) -> Result<FoundCheckpoint,
     if !files::is_usable(cx, &directory).await? {
         return Err(CallError::Incomplete(directory));
     }
-    let summary = files::read_summary(cx, &directory).await?;
-    summary.accept(cx.layout().ranks())?;
+    let (summary, running) = (files::read_summary(cx, &directory).await?, cx.layout().ranks());
+    if summary.ranks != running {
+        return Err(CallError::other_size(&directory, summary.ranks, running));
+    }
+    summary.accept(running)?;
     read(cx, &directory, &summary).await
 }
 

@@ -22,15 +22,16 @@ use crate::collective::error::CallError;
 /// The fetch loop: the current link first, then the index, until one works. An error that is not
 /// the fault of the dataset ends it: every other dataset would fail in the same way.
 pub(super) async fn restart(cx: &Context, limit: Option<CheckpointId>) -> Result<Option<FoundCheckpoint>, CallError> {
-    let mut tried: BTreeSet<DirectoryName> = BTreeSet::new();
+    let mut tried: BTreeSet<DirectoryName> =
+        cx.settings().ignored.iter().flat_map(|name| DirectoryName::given(name)).collect();
     while let Some((id, directory)) = next_candidate(cx, limit, &tried).await? {
         match fetch(cx, &directory).await {
             Ok(found) => return Ok(Some(found)),
             Err(error) => match blame(cx, &error) {
                 Blame::Dataset => {
                     let reason = format!("{directory}: {}", Failure::from(error));
-                    attempt_failed(cx, id, Location::ParallelFileSystem, reason);
-                    mark(cx, &directory, FetchStage::Failed).await?;
+                    attempt_failed(cx, id, Location::ParallelFileSystem, reason.clone());
+                    mark(cx, &directory, FetchStage::Failed { reason }).await?;
                     delete(cx, id).await?;
                 }
                 Blame::Node(_) => {
@@ -39,7 +40,7 @@ pub(super) async fn restart(cx: &Context, limit: Option<CheckpointId>) -> Result
                     let _ = delete(cx, id).await;
                     return Err(error);
                 }
-                Blame::Prefix | Blame::Nothing => return Err(error),
+                Blame::Job | Blame::Prefix | Blame::Nothing => return Err(error),
             },
         }
         tried.insert(directory);
@@ -70,9 +71,13 @@ async fn next_candidate(
 }
 
 async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoint, CallError> {
-    mark(cx, directory, FetchStage::Begun).await?;
     let summary = files::read_summary(cx, directory).await?;
-    summary.accept(cx.layout().ranks())?;
+    let running = cx.layout().ranks();
+    if summary.ranks != running {
+        return Err(CallError::other_size(directory, summary.ranks, running));
+    }
+    mark(cx, directory, FetchStage::Begun).await?;
+    summary.accept(running)?;
     let checkpoint = summary.id;
     if let Some(dataset) = files::read_dataset(cx, directory).await? {
         let direct = dataset.direct.is_some();
@@ -107,9 +112,9 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
     Ok(fetched(checkpoint, directory, !is_unprotected(protection.scheme())))
 }
 
-/// Marks this directory as failed in the index.
-pub(super) async fn failed(cx: &Context, directory: &str) -> Result<(), CallError> {
-    mark(cx, &DirectoryName::given(directory).map_err(PrefixError::from)?, FetchStage::Failed).await
+/// Marks this directory as failed in the index, with the reason.
+pub(super) async fn failed(cx: &Context, directory: &str, reason: String) -> Result<(), CallError> {
+    mark(cx, &DirectoryName::given(directory).map_err(PrefixError::from)?, FetchStage::Failed { reason }).await
 }
 
 /// Records how far a fetch came. An index that cannot be written is no damage of the dataset.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_core::redundancy::inventory::candidates;
-use holdfast_core::redundancy::plan::plan;
+use holdfast_core::redundancy::plan::{UnusableCheckpoint, plan};
 use holdfast_model::{CheckpointId, Location, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::rank::{Reply, Restart};
@@ -65,9 +65,9 @@ async fn end_restart(cx: &Context, not_read: Option<String>) -> Result<Reply, Ca
     };
     let begun = cx.now();
     let from = if restart.fetched.is_some() { Location::ParallelFileSystem } else { Location::Cache };
-    attempt_failed(cx, restart.checkpoint, from, reason);
+    attempt_failed(cx, restart.checkpoint, from, reason.clone());
     if let Some(directory) = &restart.fetched {
-        fetch::failed(cx, directory).await?;
+        fetch::failed(cx, directory, reason).await?;
     }
     delete(cx, restart.checkpoint).await?;
     restart_below(cx, Some(restart.checkpoint), begun).await
@@ -188,6 +188,12 @@ async fn from_cache(
     let reason = loop {
         let plan = match plan(checkpoint, &cx.layout().sites, &held) {
             Ok(plan) => plan,
+            // The checkpoint is as good as it was: another job may have it.
+            Err(UnusableCheckpoint::OtherWorldSize { found, world }) => {
+                let place = format!("checkpoint {checkpoint} in cache");
+                let remedy = "run with as many ranks, or save it with `holdfast drain` first";
+                return Err(CallError::OtherSize { place, written: found, running: world, remedy });
+            }
             Err(unusable) => break damage.add_to(unusable.to_string()),
         };
         let found = match damage::verify_unread(cx, &plan).await {

@@ -266,6 +266,8 @@ mod tests {
             scheme: Scheme::new("LOCAL"),
             numbers: SchemeNumbers::default(),
         }];
+        // What the library left there is of a run of two ranks.
+        request.shared.settings.restart.distribute = false;
         request.nodes = Some(vec![RunNode {
             name: "node1".into(),
             address: request.shared.leader_address,
@@ -284,7 +286,6 @@ mod tests {
         let (_root, agent) = fixture_agent("node1", "1145655");
         let collectives = Collectives::new(agent.clone());
         begin_run(&collectives, alone()).await.unwrap();
-        // What the library left there is of a run of four ranks.
         let Reply::Restart(restart) = call(&collectives, 1, Call::Init).await else { panic!("not a restart") };
         assert_eq!(restart.checkpoint, None);
         let Reply::Started { checkpoint, .. } = call(&collectives, 2, Call::Start).await else { panic!("not started") };

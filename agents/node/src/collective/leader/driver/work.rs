@@ -124,7 +124,7 @@ pub(super) fn perform(
         LeaderWork::MarkFetch { directory, stage } => {
             match stage {
                 FetchStage::Begun => fetch::begin(&*store()?, &directory, now())?,
-                FetchStage::Failed => fetch::failed(&*store()?, &directory, now())?,
+                FetchStage::Failed { reason } => fetch::failed(&*store()?, &directory, now(), &reason)?,
                 FetchStage::Succeeded => fetch::succeeded(&*store()?, &directory)?,
             }
             WorkOutput::Done

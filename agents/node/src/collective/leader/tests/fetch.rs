@@ -67,12 +67,35 @@ fn a_directory_with_a_damaged_file_is_marked_and_the_next_older_one_fetched() {
 }
 
 #[test]
-fn a_summary_of_another_number_of_ranks_or_none_is_refused() {
+fn a_directory_without_summary_is_marked_with_the_reason() {
+    let mut world = flushed();
+    world.prefix.of_mut(3).summary = None;
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
+    assert_eq!(attempts(&world).len(), 1);
+    assert!(world.prefix.of(3).1.failed);
+}
+
+#[test]
+fn a_checkpoint_of_another_number_of_ranks_ends_the_restart_and_nothing_is_marked() {
     let mut world = flushed();
     world.prefix.of_mut(3).summary.as_mut().unwrap().ranks = 8;
-    world.prefix.of_mut(2).summary = None;
+    assert!(world.call(Call::Init).is_err());
+    let reason = "d3.3 has the files of 8 ranks, and this run has 4: it is kept as it is; run with as many ranks, \
+                  or with `--from-beginning` or `--checkpoint NAME`";
+    assert_eq!(prevented(&world), [(None, reason)]);
+    assert_eq!(attempts(&world), []);
+    assert!((1..=3).all(|id| !world.prefix.of(id).1.failed && !world.prefix.of(id).1.fetched));
+    assert_eq!(world.prefix.current.as_ref(), Some(world.prefix.of(3).0));
+}
+
+#[test]
+fn a_run_from_the_beginning_fetches_only_what_it_has_written() {
+    let mut world = flushed();
+    let ignored = [2, 3].map(|id| world.prefix.of(id).0.to_string());
+    world.plan.settings.ignored = ignored.into();
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
     assert_eq!(from(&world.init()), (Some(1), RestartSource::Fetched));
-    assert_eq!(attempts(&world).len(), 2);
+    assert!((2..=3).all(|id| !world.prefix.of(id).1.failed && !world.prefix.of(id).1.fetched));
 }
 
 #[test]

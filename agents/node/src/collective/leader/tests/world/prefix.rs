@@ -135,7 +135,7 @@ impl SimulatedPrefix {
                 let mut known = entry(directories, &directory)?;
                 match stage {
                     FetchStage::Begun => known.fetched = true,
-                    FetchStage::Failed => {
+                    FetchStage::Failed { .. } => {
                         known.failed = true;
                         self.current = self.current.take().filter(|current| *current != directory);
                     }

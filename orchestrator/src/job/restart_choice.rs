@@ -1,0 +1,221 @@
+//! The checkpoint that a run restarts from, as its user chose, and whether the job fits it. A job of another size is
+//! refused before anything is changed: no checkpoint is marked, deleted or passed over for a mistake in the spec.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use holdfast_agent::sources::SourceEntry;
+use holdfast_core::prefix::{Summary, fetch, index, publish, summary};
+use holdfast_core::store::{self, DatasetStore, DirectoryName, PrefixError};
+use holdfast_model::CheckpointId;
+use holdfast_wire::rank::Interface;
+
+use super::error::RunError;
+use super::start;
+use super::state::{JobState, Stage};
+use crate::launch::registry::registered;
+use crate::spec::{JobSpec, Step};
+
+/// What a run restarts from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RestartChoice {
+    /// The newest checkpoint in cache, else that of the prefix directory.
+    #[default]
+    Newest,
+    /// Nothing that was there before the run.
+    Beginning,
+    /// This directory below the prefix.
+    Checkpoint(String),
+}
+
+/// A checkpoint that a run would restart from, and the number of ranks that wrote it.
+#[derive(Debug, PartialEq, Eq)]
+struct Written {
+    ranks: u32,
+    checkpoint: CheckpointId,
+    /// Where it is, for the message.
+    place: String,
+}
+
+/// Checks that the job fits the checkpoints that its steps would restart from. Changes nothing. What cannot be read is
+/// left to those who use it.
+///
+/// # Errors
+/// [`RunError::OtherRanks`], [`RunError::OtherSource`], [`RunError::NoSuchCheckpoint`] and [`RunError::UnderWay`].
+pub fn check(spec: &JobSpec, again: bool, choice: &RestartChoice) -> Result<(), RunError> {
+    if let RestartChoice::Checkpoint(name) = choice
+        && !spec.steps.iter().any(|step| summary_of(&step.prefix, name).is_some())
+    {
+        return Err(RunError::NoSuchCheckpoint { name: name.clone(), prefix: start::canonical(&spec.prefix) });
+    }
+    for step in &spec.steps {
+        let state = JobState::read(&step.prefix).ok().flatten();
+        if !again && state.as_ref().is_some_and(|state| state.is_finished(spec, step)) {
+            continue;
+        }
+        let source = state.as_ref().and_then(|state| state.source.clone());
+        let state = state.filter(JobState::has_nodes);
+        if state.as_ref().is_some_and(|state| state.stage == Stage::Running) {
+            match choice {
+                // The next orchestrator takes over: the caches are as they were.
+                RestartChoice::Newest => fits(step, state.as_ref().and_then(in_cache))?,
+                RestartChoice::Beginning | RestartChoice::Checkpoint(_) => {
+                    return Err(RunError::UnderWay { prefix: start::canonical(&step.prefix) });
+                }
+            }
+            continue;
+        }
+        let written = match choice {
+            RestartChoice::Beginning => None,
+            RestartChoice::Checkpoint(name) => match summary_of(&step.prefix, name) {
+                Some(summary) => Some(Written::new(&step.prefix, name, &summary)),
+                None => newest(step, state.as_ref()),
+            },
+            RestartChoice::Newest => newest(step, state.as_ref()),
+        };
+        if *choice == RestartChoice::Newest {
+            is_readable(step, source, written.as_ref())?;
+        }
+        fits(step, written)?;
+    }
+    Ok(())
+}
+
+/// Programs of the step's source can read what those of the last run's source wrote. SCR's files have one format,
+/// whoever wrote them for programs that make SCR's calls.
+fn is_readable(step: &Step, source: Option<String>, written: Option<&Written>) -> Result<(), RunError> {
+    let (Some(name), Some(newest)) = (source, written) else { return Ok(()) };
+    let makes_calls_of_scr = |source: &SourceEntry| source.interface == Interface::Files && !source.has_rank_processes;
+    let reader = step.source.facts.agent;
+    let readable = registered().source(&name).is_none_or(|writer| {
+        let writer = writer.facts.agent;
+        writer.name == reader.name || makes_calls_of_scr(writer) && makes_calls_of_scr(reader)
+    });
+    if readable {
+        return Ok(());
+    }
+    let (step, checkpoint, place) = (step.name.clone(), newest.checkpoint, newest.place.clone());
+    Err(RunError::OtherSource { step, checkpoint, place, written: name, running: reader.name })
+}
+
+fn fits(step: &Step, written: Option<Written>) -> Result<(), RunError> {
+    let running = step.run.ranks;
+    match written {
+        Some(Written { ranks, checkpoint, place }) if ranks != running => {
+            Err(RunError::OtherRanks { step: step.name.clone(), checkpoint, place, written: ranks, running })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What the step would restart from without a choice of the user.
+fn newest(step: &Step, left: Option<&JobState>) -> Option<Written> {
+    if let Some(written) = left.and_then(in_cache) {
+        return Some(written);
+    }
+    let has_no_restart = step.source.facts.keys.without.iter().any(|(key, _)| *key == "restart");
+    if !step.checkpoint.restart.fetch || has_no_restart {
+        return None;
+    }
+    let (directory, summary) = fetch::first_complete(&*opened(&step.prefix)?).ok().flatten()?;
+    Some(Written::new(&step.prefix, directory.as_str(), &summary))
+}
+
+/// The newest checkpoint that the last run left on its nodes.
+fn in_cache(state: &JobState) -> Option<Written> {
+    let (checkpoint, ranks) = state.snapshot.as_ref().and_then(|last| last.newest().zip(last.ranks()))?;
+    let place = "the caches of its nodes, where the last run left it".to_owned();
+    Some(Written { ranks, checkpoint, place })
+}
+
+impl Written {
+    fn new(prefix: &Path, directory: &str, summary: &Summary) -> Self {
+        let place = start::canonical(prefix).join(directory).display().to_string();
+        Written { ranks: summary.ranks, checkpoint: summary.id, place }
+    }
+}
+
+fn opened(prefix: &Path) -> Option<Arc<dyn DatasetStore>> {
+    prefix.is_dir().then(|| store::open(prefix).ok()).flatten()
+}
+
+/// The summary of a complete checkpoint that the index of a prefix directory lists.
+fn summary_of(prefix: &Path, name: &str) -> Option<Summary> {
+    let (store, directory) = (opened(prefix)?, DirectoryName::given(name).ok()?);
+    index::read(&*store).ok()??.entry(&directory)?;
+    summary::of(&*store, &directory).ok().filter(|summary| summary.accept(summary.ranks).is_ok())
+}
+
+/// Makes the choice effective in the prefix directory of a step that begins; returns the directories that the run
+/// ignores.
+///
+/// # Errors
+/// The index cannot be read, or `scr.current` not be written.
+pub(super) fn apply(choice: &RestartChoice, prefix: &Path) -> Result<BTreeSet<String>, RunError> {
+    match choice {
+        RestartChoice::Newest => Ok(BTreeSet::new()),
+        RestartChoice::Beginning => {
+            let store = store::open(prefix)?;
+            let entries = index::read(&*store)?.unwrap_or_default().entries().into_iter();
+            let listed = entries.map(|entry| entry.directory).chain(store.current().ok().flatten());
+            Ok(listed.map(|directory| directory.to_string()).collect())
+        }
+        RestartChoice::Checkpoint(name) => {
+            if summary_of(prefix, name).is_some() {
+                publish::make_current(&*store::open(prefix)?, &DirectoryName::given(name).map_err(PrefixError::from)?)?;
+            }
+            Ok(BTreeSet::new())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit;
+    use crate::spec::Environment;
+
+    fn step(source: &str) -> Step {
+        let text = format!("run: {{command: [./app], nodes: 2, ranks_per_node: 2}}\ncheckpoint: {{{source}}}\n");
+        let spec = JobSpec::parse(&text, "job.yaml", &Environment::empty(registered())).unwrap();
+        spec.steps.into_iter().next().unwrap()
+    }
+
+    fn written(ranks: u32) -> Written {
+        Written { ranks, checkpoint: CheckpointId(8), place: "/pfs/ckpt.8".to_owned() }
+    }
+
+    #[test]
+    fn only_a_checkpoint_of_as_many_ranks_fits() {
+        let step = step("source: scr");
+        assert!(fits(&step, None).is_ok() && fits(&step, Some(written(4))).is_ok());
+        for ranks in [3, 5] {
+            let error = fits(&step, Some(written(ranks))).unwrap_err();
+            assert_eq!(error.exit_code(), exit::CONFIGURATION);
+            let expected = format!("checkpoint 8 of `job` was written by {ranks} ranks, and this run has 4; nothing");
+            assert!(error.to_string().starts_with(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn programs_that_make_the_calls_of_scr_read_each_others_files_and_no_others_do() {
+        let command = "source: command, watch: {files: [state]}";
+        let cases = [
+            ("scr", "source: scr-files", true),
+            ("scr-files", "source: scr", true),
+            ("scr", "source: variables", false),
+            ("variables", "source: scr", false),
+            ("variables", "source: variables", true),
+            ("scr", command, false),
+            ("command", command, true),
+            ("of another version", "source: scr", true),
+        ];
+        for (writer, reader, expected) in cases {
+            let step = step(reader);
+            let readable = is_readable(&step, Some(writer.to_owned()), Some(&written(4)));
+            assert_eq!(readable.is_ok(), expected, "{writer}, {reader}");
+            assert!(is_readable(&step, Some(writer.to_owned()), None).is_ok(), "there is nothing to read");
+        }
+    }
+}
