@@ -1,4 +1,5 @@
-//! `holdfast drain` with a list of hosts, of which some cannot be reached, in an allocation that Holdfast has no state of.
+//! `holdfast drain` with a list of hosts, of which some cannot be reached, in an allocation of which Holdfast has no
+//! state.
 
 use std::fs;
 

@@ -160,8 +160,8 @@ pub struct AgentStart {
     /// its control and cache directories.
     #[serde(default)]
     pub prefixes: Vec<PathBuf>,
-    /// The directories of another job on the node are left, also if its datasets are on its prefix directory: nothing of
-    /// this job replaces them.
+    /// The directories of another job on the node are left, also if its datasets are on its prefix directory: nothing
+    /// of this job replaces them.
     #[serde(default)]
     pub drains_only: bool,
     /// Base of the control directory.

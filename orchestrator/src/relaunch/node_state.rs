@@ -31,6 +31,9 @@ pub(super) struct NodeState {
     /// The last answer of its agent, which is suspected because it does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<Duration>,
+    /// A test of the site failed, and the agent itself reported no fault.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed_test: bool,
     /// The user excluded the node: no ranks are placed on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<TimedReason<Exclusion>>,
@@ -187,6 +190,7 @@ impl NodeState {
             last_restart: None,
             address: None,
             silent_since: None,
+            failed_test: false,
             excluded: None,
             keeps_ranks: false,
             unfit: None,

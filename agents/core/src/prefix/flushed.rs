@@ -24,8 +24,8 @@ pub enum FlushedCopy {
     Damaged(String),
 }
 
-/// Examines the copies of a dataset: one that is complete is enough. Those that this job wrote decide. If there is none,
-/// the dataset was fetched: that of an earlier job is examined.
+/// Examines the copies of a dataset: one that is complete is enough. Those that this job wrote decide. If there is
+/// none, the dataset was fetched: that of an earlier job is examined.
 ///
 /// # Errors
 /// The index cannot be read: nothing is known then.

@@ -11,7 +11,7 @@ use crate::events::{DownReason, StopReason, TimedReason};
 use crate::relaunch::action::Action;
 use crate::relaunch::contacts::Suspicion;
 use crate::relaunch::machine::Machine;
-use crate::relaunch::node_state::{Due, LostAgent, NodeStatus, Starting, Unfit};
+use crate::relaunch::node_state::{Due, LostAgent, NodeStatus, Starting};
 use crate::relaunch::snapshot::Phase;
 
 /// The interval at which a suspected agent is checked.
@@ -216,9 +216,8 @@ impl Machine {
         let Some(position) = self.position(name).filter(|at| !self.state.nodes[*at as usize].is_down()) else {
             return;
         };
-        let unfit = Unfit { generation: self.state.head.generation, reason: fault.clone() };
         self.set_down(now, position, DownReason::Health { fault }, out);
-        self.state.nodes.change(position).unfit = Some(TimedReason { reason: unfit, at: now });
+        self.state.nodes.change(position).failed_test = true;
     }
 
     pub(super) fn node_down(&mut self, now: Duration, name: &NodeName, reason: DownReason, out: &mut Vec<Action>) {

@@ -7,7 +7,7 @@ use holdfast_model::Unplaced;
 use crate::events::{DrainResult, LogEvent, StopReason, TimedReason};
 use crate::relaunch::action::Action;
 use crate::relaunch::machine::Machine;
-use crate::relaunch::node_state::{NodeState, NodeStatus, Starting};
+use crate::relaunch::node_state::{NodeStatus, Starting, Unfit};
 use crate::relaunch::outcome::{DroppedDatasets, Outcome};
 use crate::relaunch::running_halt::HaltCause;
 use crate::relaunch::snapshot::Phase;
@@ -67,7 +67,7 @@ impl Machine {
 
     pub(super) fn drain(&mut self, now: Duration, out: &mut Vec<Action>) {
         let Some(stop) = self.state.head.stop.as_ref().map(|stop| stop.reason.clone()) else { return };
-        let restarted = self.restart_unfit(out);
+        let restarted = self.restart_failed_nodes(out);
         if self.count.healthy == 0 && !restarted {
             return self.finish(None, Vec::new(), out);
         }
@@ -79,20 +79,28 @@ impl Machine {
     /// Restarts the agents of nodes that failed a test of the site: such a node gets no ranks, but its files may be the
     /// only ones. If they cannot even be read, its agent does not come up in time, and the drain does without it.
     /// Returns whether there is one.
-    fn restart_unfit(&mut self, out: &mut Vec<Action>) -> bool {
+    fn restart_failed_nodes(&mut self, out: &mut Vec<Action>) -> bool {
         if self.state.head.launches == 0 {
             return false;
         }
-        // An agent that was never up has nothing.
-        let is_left = |node: &NodeState| node.is_down() && node.unfit.is_some() && node.address.is_some();
-        let nodes = (0u32..).zip(&self.state.nodes);
-        let left: Vec<u32> = nodes.filter(|(_, node)| is_left(node)).map(|(position, _)| position).collect();
-        let now = self.contacts.time();
-        for position in &left {
-            self.set_status(*position, NodeStatus::Starting(Starting::first(now)));
-            out.push(Action::StartAgent { node: self.name(*position) });
+        let (now, generation) = (self.contacts.time(), self.state.head.generation);
+        let mut any = false;
+        for position in 0..self.state.nodes.len() as u32 {
+            let node = &self.state.nodes[position as usize];
+            let NodeStatus::Down { cause } = &node.status else { continue };
+            // An agent that was never up has nothing.
+            if !node.failed_test || node.address.is_none() {
+                continue;
+            }
+            let unfit = Unfit { generation, reason: cause.reason.to_string() };
+            let unfit = TimedReason { reason: unfit, at: cause.at };
+            let node = self.state.nodes.change(position);
+            (node.unfit, node.failed_test) = (Some(unfit), false);
+            self.set_status(position, NodeStatus::Starting(Starting::first(now)));
+            out.push(Action::StartAgent { node: self.name(position) });
+            any = true;
         }
-        !left.is_empty()
+        any
     }
 
     pub(super) fn drain_action(&self, stop: StopReason) -> Action {
