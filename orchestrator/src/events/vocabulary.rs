@@ -196,8 +196,7 @@ vocabulary! {
         /// `{"code": …}`, `{"signal": …}` or `"unknown"`.
         end: RankEnd,
     },
-    /// A process ended with an error, and its generation was being ended: it was killed, or failed because of another
-    /// one. In the log only.
+    /// A process ended with an error while its generation was being ended: it was killed, or lost another one.
     RankEnded {
         generation: Generation,
         rank: Rank,

@@ -203,7 +203,7 @@ impl StepDriver<'_> {
             StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }),
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
-                    let node = self.machine.home(generation, rank);
+                    let node = self.ranks.node_of(generation, rank);
                     if self.machine.is_failure(generation, end) && !self.batch.ends_run {
                         self.reporter.emit(LogEvent::RankFailed { generation, rank, node, end });
                     } else {

@@ -63,6 +63,8 @@ pub(super) struct Ranks {
     updated: mpsc::Receiver<StepUpdate>,
     /// Updates of the generation that is being launched.
     held_updates: VecDeque<StepUpdate>,
+    /// Where the ranks of the last two generations are.
+    placements: VecDeque<(Generation, Arc<Placement>)>,
 }
 
 /// Ranks that a thread is launching or beginning to follow, which may take as long as their file system does.
@@ -85,7 +87,19 @@ impl Ranks {
             updates,
             updated,
             held_updates: VecDeque::new(),
+            placements: VecDeque::new(),
         }
+    }
+
+    /// The node of a rank.
+    pub(super) fn node_of(&self, generation: Generation, rank: Rank) -> Option<NodeName> {
+        let (_, placement) = self.placements.iter().find(|(of, _)| *of == generation)?;
+        placement.nodes.iter().find(|node| node.ranks.contains(&rank)).map(|node| node.name.clone())
+    }
+
+    fn place(&mut self, generation: Generation, placement: &Arc<Placement>) {
+        self.placements.truncate(1);
+        self.placements.push_front((generation, Arc::clone(placement)));
     }
 
     /// The next update of the generation that is followed. Cancel safe.
@@ -127,6 +141,7 @@ impl Ranks {
         sockets: BTreeMap<NodeName, PathBuf>,
         background: Background,
     ) {
+        self.place(generation, placement);
         let (launch, placement) = (self.launch_context(generation), Arc::clone(placement));
         self.begin(generation, background, move |cancelled| match launch.start(&placement, &sockets, cancelled) {
             Ok(running) => Ok(running),
@@ -137,6 +152,7 @@ impl Ranks {
     /// Follows the ranks that an earlier orchestrator launched, in the background: ends as [`TaskResult::Launched`] or
     /// [`Event::StepLost`].
     pub(super) fn follow(&mut self, generation: Generation, placement: &Arc<Placement>, background: Background) {
+        self.place(generation, placement);
         let (launch, placement) = (self.launch_context(generation), Arc::clone(placement));
         self.begin(generation, background, move |_| match launch.follow(&placement) {
             Ok(running) => Ok(Some(running)),

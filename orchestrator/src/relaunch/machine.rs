@@ -179,12 +179,6 @@ impl Machine {
         self.is_running(generation) && !(expected && end == RankEnd::Unknown)
     }
 
-    /// The node of a rank of the generation under way.
-    pub fn home(&self, generation: Generation, rank: Rank) -> Option<NodeName> {
-        let home = self.state.homes.get(rank.0 as usize).filter(|_| self.generation() == generation)?;
-        Some(self.name(*home))
-    }
-
     /// The nodes whose agents are up, and their addresses.
     pub fn agents(&self) -> impl Iterator<Item = (&NodeName, std::net::SocketAddr)> {
         let nodes = self.state.names.iter().zip(&self.state.nodes);
