@@ -1,8 +1,8 @@
 //! The system calls on directories and files of datasets, of the user's own state and of everything that is replaced.
 //!
-//! The functions have the names and the signatures of [`rustix::fs`], and go on after a signal. A name is relative to an
-//! open directory; paths are used where the user gave one ([`CWD`](rustix::fs::CWD)). There is no other way to the file
-//! system in [`crate::store`], [`crate::owned`], [`crate::durable`] and [`crate::temporary`].
+//! The functions have the names and the signatures of [`rustix::fs`], and go on after a signal. A name is relative to
+//! an open directory; paths are used where the user gave one ([`CWD`](rustix::fs::CWD)). There is no other way to the
+//! file system in [`crate::store`], [`crate::owned`], [`crate::durable`] and [`crate::temporary`].
 //!
 //! In production nothing is added to the calls. Tests (feature `kill-points`) put a function in front of them, which sees
 //! each call and can make it fail; and each call that changes something is an instant at which a crash test can kill the
