@@ -4,9 +4,9 @@
 //! an open directory; paths are used where the user gave one ([`CWD`](rustix::fs::CWD)). There is no other way to the
 //! file system in [`crate::store`], [`crate::owned`], [`crate::durable`] and [`crate::temporary`].
 //!
-//! In production nothing is added to the calls. Tests (feature `kill-points`) put a function in front of them, which sees
-//! each call and can make it fail; and each call that changes something is an instant at which a crash test can kill the
-//! process.
+//! In production nothing is added to the calls. Tests (feature `kill-points`) put a function in front of them, which
+//! sees each call and can make it fail; and each call that changes something is an instant at which a crash test can
+//! kill the process.
 
 use std::ffi::OsString;
 use std::fs::File;
