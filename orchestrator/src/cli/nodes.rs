@@ -57,8 +57,8 @@ Examples:
   holdfast nodes exclude --now 'n[3,5-7]' job.yaml
   holdfast nodes exclude --dry-run n3 --prefix ./heat-run
 
-JSON: {version, nodes: [name…], taken_up, delayed: [name…]}; taken_up: the orchestrator has acted on it; delayed: nodes \
-that keep their ranks until the generation ends although they were to be moved at once (--now)
+JSON: {version, nodes: [name…], taken_up, delayed: [name…]}; taken_up: the orchestrator has acted on it; delayed: \
+nodes that keep their ranks until the generation ends although they were to be moved at once (--now)
 
 Exit codes: 0 recorded; 64 the job has no such node; 69 no job runs in this prefix, or one of \
 `kind: replicated`; with --now, too few other nodes are left, so that the ranks are not moved")]
@@ -176,8 +176,8 @@ fn change(
         return Ok(exit::FINISHED);
     }
     style.warn(&format!(
-        "the ranks of {} are not moved now: too few other nodes are left; they go on until the generation ends; include \
-         other nodes again, or halt the job",
+        "the ranks of {} are not moved now: too few other nodes are left; they go on until the generation ends; \
+         include other nodes again, or halt the job",
         list_text(&delayed)
     ));
     Ok(exit::UNAVAILABLE)
@@ -203,8 +203,8 @@ fn list_text<'a>(nodes: impl IntoIterator<Item = &'a NodeName>) -> String {
     }
 }
 
-/// Waits until the state of the job shows the request for these nodes. Returns those that keep their ranks although they
-/// were to be moved at once; `None` if it is not shown.
+/// Waits until the state of the job shows the request for these nodes. Returns those that keep their ranks although
+/// these were to be moved at once; `None` if it is not shown.
 fn taken_up(running: &RunningJob, nodes: &BTreeSet<NodeName>, request: &NodeRequest) -> Option<BTreeSet<NodeName>> {
     let begun = Instant::now();
     loop {

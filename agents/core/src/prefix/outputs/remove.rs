@@ -145,7 +145,7 @@ fn placed<'a>(
 ) -> Result<BTreeSet<&'a OutputPath>, PrefixError> {
     let mut placed = BTreeSet::new();
     for path in files.keys() {
-        // A file that is still in the dataset's directory was not moved: what is at its path belongs to another dataset.
+        // One that is still in the dataset's directory was not moved: what is at its path belongs to another dataset.
         if !exists(here, path.base_name())? {
             placed.insert(path);
         }
