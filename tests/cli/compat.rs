@@ -1,7 +1,7 @@
 //! The commands of SCR, under their own names, compared with what SCR's commands printed and returned.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -125,6 +125,56 @@ fn glob_hosts_prints_what_scr_prints_or_a_better_result() {
     }
     let shortened = links.run("scr_glob_hosts", ["--MIN", "a[1-4]:a2", "--co"]);
     assert_eq!((shortened.code, shortened.out.as_str()), (0, "3\n"), "options may be shortened, in any case");
+}
+
+#[test]
+fn glob_hosts_takes_lists_as_the_manual_prints_them() {
+    let links = Links::new();
+    let list = "atlas[3,5-7,9-11]";
+    for (words, printed) in [
+        (vec!["--count", list], "7\n"),
+        (vec!["--nth", "3", list], "atlas6\n"),
+        (vec!["--minus", "atlas[3,5-7,9-11]:", "atlas[5,7,20]"], "atlas[3,6,9-11]\n"),
+        (vec!["--intersection", "atlas[3,5-7,9-11]:", "atlas[5,7,20]"], "atlas[5,7]\n"),
+    ] {
+        let ran = links.run("scr_glob_hosts", words.iter().copied());
+        assert_eq!((ran.code, ran.out.as_str()), (0, printed), "{words:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn flush_file_says_whether_a_checkpoint_is_in_the_prefix_directory() {
+    let links = Links::new();
+    let mut found = Vec::new();
+    for control in ["a-xor4/finalized", "a-xor4/killed-before-flush"] {
+        let directory = fixtures("scr").join(control).join("tree/node0/user1/scr.1145655");
+        let directory = directory.to_str().unwrap();
+        let latest = links.run("scr_flush_file", ["--dir", directory, "--latest"]).out;
+        let code = |option| links.run("scr_flush_file", ["--dir", directory, option, latest.trim()]).code;
+        found.push((code("--id"), code("--needflush")));
+        assert_eq!(links.run("scr_flush_file", ["--dir", directory, "--id", "999"]).code, 1);
+    }
+    assert_eq!(found, [(0, 1), (1, 0)]);
+}
+
+#[test]
+fn test_runtime_names_what_is_missing() {
+    let links = Links::new();
+    let outside = links.run("scr_test_runtime", []);
+    assert_eq!((outside.code, outside.out.as_str()), (1, ""));
+    assert!(outside.err.contains("SLURM_JOB_ID"), "{}", outside.err);
+    let (none, slurm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for name in ["srun", "squeue", "sinfo"] {
+        let path = slurm.path().join(name);
+        fs::write(&path, "#!/bin/sh\necho slurm 22.05.8\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for (path, code, message) in [(none.path(), 1, "srun"), (slurm.path(), 0, "")] {
+        let mut command = links.command("scr_test_runtime", []);
+        let ran = run(command.env("SLURM_JOB_ID", "7").env("PATH", path));
+        assert_eq!(ran.code, code, "{}", ran.err);
+        assert!(ran.err.contains(message), "{}", ran.err);
+    }
 }
 
 #[test]

@@ -27,6 +27,9 @@ struct FlushFileArgs {
     /// Exit with 0 if this checkpoint must be flushed, else with 1
     #[arg(short, long, value_name = "ID", allow_negative_numbers = true)]
     needflush: Option<i64>,
+    /// Exit with 0 if this checkpoint is in the prefix directory, else with 1
+    #[arg(short, long, value_name = "ID", allow_negative_numbers = true)]
+    id: Option<i64>,
     /// Print the newest checkpoint
     #[arg(short, long)]
     latest: bool,
@@ -36,10 +39,10 @@ pub(super) fn flush_file(words: &[String]) -> ExitResult {
     let args: FlushFileArgs = parse(words)?;
     let read = FlushFile::read(&args.dir.join("flush.scrinfo")).map_err(|error| failed(&error))?;
     let Some(flush) = read else { return Ok(NO) };
-    if let Some(id) = args.needflush {
+    if let Some((id, in_prefix)) = args.needflush.map(|id| (id, false)).or(args.id.map(|id| (id, true))) {
         let id = u64::try_from(id).ok().filter(|id| *id > 0);
         let locations = id.and_then(|id| flush.locations(CheckpointId(id)));
-        return Ok(if locations.is_some_and(|known| !known.pfs) { YES } else { NO });
+        return Ok(if locations.is_some_and(|known| known.pfs == in_prefix) { YES } else { NO });
     }
     match flush.checkpoints().last() {
         Some(latest) if args.latest => {

@@ -26,6 +26,9 @@ struct GlobArgs {
     /// The hosts that are in both lists
     #[arg(short, long, value_name = "HOSTS:HOSTS")]
     intersection: Option<String>,
+    /// The host list, or the second one, if it is not in the word of its option
+    #[arg(value_name = "HOSTS")]
+    list: Option<String>,
     /// Show the options
     #[arg(long, action = clap::ArgAction::HelpLong)]
     help: Option<bool>,
@@ -33,11 +36,19 @@ struct GlobArgs {
 
 pub(super) fn glob_hosts(words: &[String]) -> ExitResult {
     let args: GlobArgs = parse(words)?;
-    let hosts = match (&args.hosts, &args.minus, &args.intersection) {
+    // `--minus "a[1-4]": "a2"`, as the manual prints it.
+    let with_second = |pair: &String| match &args.list {
+        Some(second) if pair.ends_with(':') => format!("{pair}{second}"),
+        _ => pair.clone(),
+    };
+    let hosts = match (args.hosts.as_ref(), &args.minus, &args.intersection) {
         (Some(hosts), ..) => expand(hosts)?,
-        (None, Some(pair), _) => combine(pair, hostlist::subtract)?,
-        (None, None, Some(pair)) => combine(pair, hostlist::intersect)?,
-        (None, None, None) => return Err(usage::<GlobArgs>("a host list is required").into()),
+        (None, Some(pair), _) => combine(&with_second(pair), hostlist::subtract)?,
+        (None, None, Some(pair)) => combine(&with_second(pair), hostlist::intersect)?,
+        (None, None, None) => match &args.list {
+            Some(hosts) => expand(hosts)?,
+            None => return Err(usage::<GlobArgs>("a host list is required").into()),
+        },
     };
     if let Some(index) = args.nth {
         let Ok(host) = hostlist::nth(&hosts, index) else {

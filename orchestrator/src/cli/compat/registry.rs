@@ -141,6 +141,12 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
         "runs `holdfast run`: the agents serve the program, which must be linked with Holdfast's libscr",
         srun::srun,
     ),
+    command(
+        "scr_test_runtime",
+        "checks that what the scripts need is there",
+        "needs the commands of Slurm, in a job; pdsh, dshbak and Date::Manip are not needed",
+        scripts::test_runtime,
+    ),
     command("scr_transfer", "does nothing: the agents copy files", "ends at once", scripts::transfer),
 ];
 

@@ -1,4 +1,4 @@
-//! The scripts around a job: `scr_prerun`, and `scr_transfer`, which the agents replace.
+//! The scripts around a job: `scr_prerun`, `scr_test_runtime`, and `scr_transfer`, which the agents replace.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,8 @@ use clap::Parser;
 
 use super::arguments::parse;
 use super::directories;
-use super::result::{CompatError, ExitResult, YES, print};
+use super::result::{CompatError, ExitResult, YES, failed, print};
+use crate::allocation::registry;
 use crate::host::external_command;
 use crate::params::value;
 
@@ -69,6 +70,17 @@ pub(super) fn prerun(words: &[String]) -> ExitResult {
     }
     let PrerunArgs { p: _ } = parse(words)?;
     ScriptOutput::start("scr_prerun")?.end(YES)
+}
+
+/// Check that what the scripts need is there
+#[derive(Parser)]
+#[command(name = "scr_test_runtime", no_binary_name = true)]
+struct TestRuntimeArgs {}
+
+pub(super) fn test_runtime(words: &[String]) -> ExitResult {
+    let TestRuntimeArgs {} = parse(words)?;
+    registry::find("slurm").and_then(|slurm| (slurm.check)()).map_err(|error| failed(&error))?;
+    Ok(YES)
 }
 
 /// Does nothing: the agents copy files
