@@ -8,10 +8,13 @@ fn scr_1_program_restarts_from_rebuilt_files_after_node_loss() {
     let program = world.compile("cc", "old_style.c", Link::Shared);
     let command = [program.to_str().unwrap(), "10", &world.results()];
     // Lost during checkpoint 3, in step 6: checkpoint 2 is the newest.
-    world.finishes(&command, "", "{node: 1, during: encode, checkpoint: 3}");
+    let ran = world.run(&command, "", "{node: 1, during: encode, checkpoint: 3}");
+    let printed = output(&ran);
+    assert_eq!(ran.status.code(), Some(0), "{printed}");
     for rank in 0..6 {
         assert_eq!(world.result(rank), format!("{} 4", sum(rank, 10)));
     }
+    assert!(!printed.contains("SCR_Route_file"), "at the first start there is nothing to read: {printed}");
 }
 
 #[test]

@@ -24,6 +24,11 @@ pub fn code(function: &str, work: impl FnOnce(&mut Session) -> SessionResult<()>
     if call(function, work).is_some() { SUCCESS } else { FAILURE }
 }
 
+/// As [`code`], for a question: the answer no is a failure, of which nothing is printed.
+pub fn code_if(function: &str, work: impl FnOnce(&mut Session) -> SessionResult<bool>) -> c_int {
+    if call(function, work) == Some(true) { SUCCESS } else { FAILURE }
+}
+
 /// As [`code`], for the end of the run; see [`Boundary::finalize`].
 pub fn finalize(function: &str, work: impl FnOnce(&mut Session) -> SessionResult<()>) -> c_int {
     if BOUNDARY.finalize(function, work).is_some() { SUCCESS } else { FAILURE }

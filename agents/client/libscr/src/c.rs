@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use holdfast_boundary::c::text;
 
-use crate::boundary::{code, code_or_exit, finalize, put_flag, put_text, some_name};
+use crate::boundary::{code, code_if, code_or_exit, finalize, put_flag, put_text, some_name};
 use crate::session::SessionError;
 
 /// The version of the interface.
@@ -80,15 +80,15 @@ pub unsafe extern "C" fn SCR_Config(config: *const c_char) -> *const c_char {
 /// `name` is null or a C string; `file` is null or has `SCR_MAX_FILENAME` bytes. They may be the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn SCR_Route_file(name: *const c_char, file: *mut c_char) -> c_int {
-    code("SCR_Route_file", |session| {
+    code_if("SCR_Route_file", |session| {
         if file.is_null() {
             return Err(SessionError::Argument("the buffer for the path is NULL"));
         }
         // SAFETY: guaranteed by the caller; the name is copied before the buffer is written.
-        let path = session.route(&unsafe { some_name(name) }?)?;
+        let Some(path) = session.route(&unsafe { some_name(name) }?)? else { return Ok(false) };
         let text = path.to_str().ok_or(SessionError::Argument("the path is not UTF-8"))?;
         // SAFETY: the caller's promise.
-        unsafe { put_text(file, text) }
+        unsafe { put_text(file, text) }.map(|()| true)
     })
 }
 

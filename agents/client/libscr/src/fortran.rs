@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int};
 
 use holdfast_boundary::fortran::{number, put, put_number, text};
 
-use crate::boundary::{FAILURE, SUCCESS, code, code_or_exit};
+use crate::boundary::{FAILURE, SUCCESS, code, code_if, code_or_exit};
 use crate::session::SessionError;
 
 macro_rules! forwarding {
@@ -102,10 +102,11 @@ pub unsafe extern "C" fn scr_route_file_(
     file_length: usize,
 ) {
     // SAFETY: the caller's promise, here and below.
-    let result = code("SCR_ROUTE_FILE", |session| {
-        let path = session.route(&unsafe { text(name, name_length) }?)?;
+    let result = code_if("SCR_ROUTE_FILE", |session| {
+        let Some(path) = session.route(&unsafe { text(name, name_length) }?)? else { return Ok(false) };
         let path = path.to_str().ok_or(SessionError::Argument("the path is not UTF-8"))?;
-        Ok(unsafe { put(file, file_length, path) }?)
+        unsafe { put(file, file_length, path) }?;
+        Ok(true)
     });
     unsafe { put_number(ierror, result) }
 }

@@ -246,11 +246,11 @@ impl Session {
         }
     }
 
-    /// The path to write a file to, or to read it from.
+    /// The path to write a file to, or to read it from; `None` if there is no checkpoint to read at the start.
     ///
     /// # Errors
     /// In a restart, the file does not exist. Otherwise, the name is empty, or no dataset can contain it.
-    pub fn route(&mut self, name: &str) -> SessionResult<PathBuf> {
+    pub fn route(&mut self, name: &str) -> SessionResult<Option<PathBuf>> {
         let routed = match self.phase {
             Phase::Writing | Phase::Reading => true,
             Phase::Beginning => !self.uses_scr3,
@@ -260,7 +260,18 @@ impl Session {
         if !routed && name.is_empty() {
             return Err(SessionError::Argument("the name of the file is empty"));
         }
-        if routed { Ok(client.route_file(name)?) } else { Ok(PathBuf::from(name)) }
+        if !routed {
+            return Ok(Some(PathBuf::from(name)));
+        }
+        match client.route_file(name) {
+            // A program of SCR 1 asks in this way whether there is a checkpoint.
+            Err(ClientError::Failed { source, .. })
+                if self.phase == Phase::Beginning && source.kind == FailureKind::NotFound =>
+            {
+                Ok(None)
+            }
+            routed => Ok(Some(routed?)),
+        }
     }
 
     /// Reports that the program restarted from this dataset itself. Without such a dataset this has no effect, as in
