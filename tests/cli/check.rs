@@ -181,6 +181,16 @@ fn examples_of_site_parameters_in_the_playbooks_have_an_effect() {
 }
 
 #[test]
+fn warns_about_a_variable_that_is_no_parameter() {
+    let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_FLUHS", "5").env("SCR_PREFIX_SIZE", "2"));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for name in ["SCR_FLUHS", "SCR_PREFIX_SIZE"] {
+        let warning = format!("{name} (environment) is ignored: there is no such parameter");
+        assert!(ran.err.contains(&warning), "{}", ran.err);
+    }
+}
+
+#[test]
 fn ignores_site_only_parameter_with_warning() {
     let ran = run(command(["check", "--explain", &config("quickstart.yaml")]).env("SCR_CNTL_BASE", "/elsewhere"));
     assert_eq!(ran.code, 0);

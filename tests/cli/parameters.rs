@@ -508,7 +508,8 @@ const INTRODUCTION: &str = "\
 # SCR's parameters
 
 A parameter that differs from its default acts, or is refused (exit code 78), or has no effect, which a warning on
-standard error reports with its place and the reason.
+standard error reports with its place and the reason. So does a name that is none of these, also in the environment:
+`SCR_FLUHS`, or a parameter of SCR 3 only.
 
 ```bash
 SCR_FLUSH=5 holdfast check --explain job.yaml     # the value of each key, and what set it

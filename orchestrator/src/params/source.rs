@@ -147,6 +147,16 @@ impl<'a> Resolver<'a> {
                 ParamWarning { name: declared.name.to_owned(), origin, kind }
             }));
         }
+        let is_declared = |name: &str| self.declared.iter().any(|declared| declared.name == name);
+        let unknown = environment.keys().filter(|name| name.starts_with("SCR_") && !is_declared(name));
+        let mut unknown: Vec<ParamWarning> = unknown
+            .map(|name| {
+                let (origin, kind) = (Origin::Environment, ParamWarningKind::Unknown);
+                ParamWarning { name: name.clone(), origin, kind }
+            })
+            .collect();
+        unknown.sort_by(|one, other| one.name.cmp(&other.name));
+        warnings.extend(unknown);
         for entries in [user, system] {
             for (index, entry) in entries.iter().enumerate() {
                 let declared = self.declared.iter().find(|declaration| declaration.name == entry.key);
