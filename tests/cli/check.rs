@@ -181,6 +181,19 @@ fn examples_of_site_parameters_in_the_playbooks_have_an_effect() {
 }
 
 #[test]
+fn parameters_without_a_key_are_explained_if_they_are_set() {
+    let explained = |variables: &[(&str, &str)]| {
+        let ran = run(command(["check", "--explain", &config("quickstart.yaml")]).envs(variables.iter().copied()));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let lines = ran.out.lines().map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        lines.filter(|words| words[0].starts_with("SCR_")).map(|words| words[..2].join(" ")).collect::<Vec<_>>()
+    };
+    let set = explained(&[("SCR_ENABLE", "0"), ("SCR_USER_NAME", "anna"), ("SCR_JOB_ID", "77")]);
+    assert_eq!(set, ["SCR_ENABLE 0", "SCR_USER_NAME anna", "SCR_JOB_ID 77"]);
+    assert_eq!(explained(&[("SCR_ENABLE", "1")]), [""; 0]);
+}
+
+#[test]
 fn warns_about_a_variable_that_is_no_parameter() {
     let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_FLUHS", "5").env("SCR_PREFIX_SIZE", "2"));
     assert_eq!(ran.code, 0, "{}", ran.err);

@@ -12,7 +12,7 @@ use crate::exit;
 use crate::job::restart_choice::{self, RestartChoice};
 use crate::job::start;
 use crate::launch::registry::registered;
-use crate::spec::{JobSpec, Origin, reference, resolved};
+use crate::spec::{Environment, JobSpec, Origin, Setting, reference, resolved};
 
 /// Check a job spec without starting anything
 ///
@@ -50,6 +50,8 @@ struct Checked {
     file: String,
     spec: JobSpec,
     explain: bool,
+    /// Parameters that are set and have no key.
+    parameters: Vec<Setting>,
 }
 
 pub(super) fn run(args: CheckArgs, output: Style) -> Result<u8, Failure> {
@@ -58,7 +60,8 @@ pub(super) fn run(args: CheckArgs, output: Style) -> Result<u8, Failure> {
         output.result(&report(json!({"reference": text}), |to| to.write_all(text.as_bytes())))?;
         return Ok(exit::FINISHED);
     };
-    let spec = JobSpec::load(&path, &super::job::environment(output)?)?;
+    let environment = super::job::environment(output)?;
+    let spec = JobSpec::load(&path, &environment)?;
     spec.warnings.iter().for_each(|warning| output.warn(warning));
     prefix_access::warn(&spec.prefix, output);
     restart_choice::check(&spec, false, &RestartChoice::Newest).map_err(super::run::failed)?;
@@ -67,11 +70,32 @@ pub(super) fn run(args: CheckArgs, output: Style) -> Result<u8, Failure> {
         output.result(&report(json!({"resolved": text}), |to| to.write_all(text.as_bytes())))?;
         return Ok(exit::FINISHED);
     }
-    output.result(&Checked { file: path.display().to_string(), spec, explain: args.explain })?;
+    let (file, parameters) = (path.display().to_string(), without_key(&environment));
+    output.result(&Checked { file, spec, explain: args.explain, parameters })?;
     Ok(exit::FINISHED)
 }
 
+/// SCR_ENABLE, SCR_USER_NAME and SCR_JOB_ID, as far as they are set.
+fn without_key(environment: &Environment) -> Vec<Setting> {
+    let identity = &environment.identity;
+    let switched_off = environment.disabled.as_ref().map(|_| "0".to_owned());
+    let all = [
+        ("SCR_ENABLE", switched_off),
+        ("SCR_USER_NAME", identity.user.clone()),
+        ("SCR_JOB_ID", identity.job_id.clone()),
+    ];
+    let setting = |(name, value): (&str, Option<String>)| {
+        let (key, origin) = (name.to_owned(), Origin::Parameter(name.to_owned()));
+        Some(Setting { key, value: value?, is_default: false, origin })
+    };
+    all.into_iter().filter_map(setting).collect()
+}
+
 impl Checked {
+    fn settings(&self) -> impl Iterator<Item = &Setting> {
+        self.parameters.iter().chain(self.spec.settings.iter())
+    }
+
     /// The absolute path of the prefix directory.
     fn prefix(&self) -> PathBuf {
         start::canonical(&self.spec.prefix)
@@ -95,10 +119,9 @@ impl Report for Checked {
             }
             return writeln!(to, "; prefix {}", printable(&self.prefix().display().to_string()));
         }
-        let settings = &self.spec.settings;
-        let keys = settings.iter().map(|setting| setting.key.len()).max().unwrap_or(0);
-        let values = settings.iter().map(|setting| setting.value.chars().count()).max().unwrap_or(0).min(30);
-        for setting in settings.iter() {
+        let keys = self.settings().map(|setting| setting.key.len()).max().unwrap_or(0);
+        let values = self.settings().map(|setting| setting.value.chars().count()).max().unwrap_or(0).min(30);
+        for setting in self.settings() {
             // Whoever reads this may be in another directory than the spec.
             let absolute = self.prefix().display().to_string();
             let value = printable(if setting.key == "prefix" { &absolute } else { &setting.value });
@@ -115,7 +138,7 @@ impl Report for Checked {
             fields["jobs"] = replicated.jobs.iter().map(|job| json!(job.config.name)).collect();
         }
         if self.explain {
-            let setting = |setting: &crate::spec::Setting| {
+            let setting = |setting: &Setting| {
                 let origin = match &setting.origin {
                     Origin::Spec(place) => json!({"spec": {"line": place.line, "column": place.column}}),
                     Origin::Parameter(name) => json!({"parameter": name}),
@@ -124,7 +147,7 @@ impl Report for Checked {
                 };
                 json!({"key": setting.key, "value": setting.value, "origin": origin})
             };
-            fields["settings"] = self.spec.settings.iter().map(setting).collect();
+            fields["settings"] = self.settings().map(setting).collect();
         }
         document(fields)
     }
