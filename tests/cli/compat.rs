@@ -128,6 +128,35 @@ fn glob_hosts_prints_what_scr_prints_or_a_better_result() {
 }
 
 #[test]
+fn every_command_has_a_help() {
+    let links = Links::new();
+    let document = holdfast(["compat", "list", "--json"]).json();
+    for command in document["commands"].as_array().unwrap() {
+        let name = command["name"].as_str().unwrap();
+        let ran = links.run(name, ["--help"]);
+        assert!(ran.out.contains(&format!("Usage: {name}")), "{name}: {}{}", ran.out, ran.err);
+        assert_eq!((ran.code, ran.err.as_str()), (1, ""), "as SCR's usage: {name}");
+    }
+}
+
+#[test]
+fn halt_says_that_no_file_was_changed_if_slurm_does_not_answer() {
+    let links = Links::new();
+    let slurm = tempfile::tempdir().unwrap();
+    let squeue = slurm.path().join("squeue");
+    let answers = |message: &str| {
+        fs::write(&squeue, format!("#!/bin/sh\necho '{message}' >&2\nexit 1\n")).unwrap();
+        fs::set_permissions(&squeue, fs::Permissions::from_mode(0o755)).unwrap();
+        run(links.command("scr_halt", ["17"]).env("PATH", slurm.path()))
+    };
+    let ran = answers("slurm_load_jobs error: Unable to contact slurm controller");
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""));
+    assert!(ran.err.contains("no halt file was changed") && ran.err.contains("Unable to contact"), "{}", ran.err);
+    let ran = answers("slurm_load_jobs error: Invalid job id specified");
+    assert_eq!((ran.code, ran.out.as_str()), (0, "scr_halt: ERROR: Could not find job 17\n"));
+}
+
+#[test]
 fn glob_hosts_takes_lists_as_the_manual_prints_them() {
     let links = Links::new();
     let list = "atlas[3,5-7,9-11]";

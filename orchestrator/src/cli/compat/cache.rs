@@ -181,7 +181,10 @@ struct CopyArgs {
 pub(super) fn copy(words: &[String]) -> ExitResult {
     let host = host_name();
     let line = |text: &str| print(format!("scr_copy: {host}: {text}"));
-    let copied = parse(words).map_err(CompatError::from).and_then(|args| copy_files(&args, &line));
+    let copied = match parse(words) {
+        Err(usage) if usage.is_help() => return Err(usage.into()),
+        args => args.map_err(CompatError::from).and_then(|args| copy_files(&args, &line)),
+    };
     // Scripts look for this line, also after an error.
     line(&format!("Return code: {}", copied.as_ref().copied().unwrap_or(NO)))?;
     copied

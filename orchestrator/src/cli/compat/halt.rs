@@ -15,7 +15,7 @@ use holdfast_wire::run::job_directory;
 
 use super::arguments::{parse, usage};
 use super::hosts::expand;
-use super::result::{CompatError, ExitResult, NO, YES, failed, print};
+use super::result::{CompatError, ExitResult, NO, YES, failed, print, refused};
 use super::{directories, node_commands};
 use crate::host::external_command::{self, ExternalCommandError};
 
@@ -170,6 +170,14 @@ fn queued(selection: &[String]) -> Result<Vec<QueuedJob>, CompatError> {
     let mut arguments = vec!["--noheader", "--format=%i|%u|%N"];
     arguments.extend(selection.iter().map(String::as_str));
     let ran = slurm("squeue", &arguments).map_err(|error| failed(&error))?;
+    // Then no job of these has been found, which is reported for each.
+    let is_unknown = ran.errors.contains("Invalid job id");
+    if !ran.success && !is_unknown {
+        return Err(refused(format!(
+            "the jobs are not known, no halt file was changed: squeue: {}",
+            ran.errors.trim()
+        )));
+    }
     let mut jobs = Vec::new();
     for line in ran.output.lines() {
         let mut fields = line.trim().splitn(3, '|');

@@ -3,11 +3,13 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use clap::Parser;
 use serde_json::{Value, json};
 
 use super::super::failure::Failure;
 use super::super::output::Style;
 use super::super::{job, prefix_access, run};
+use super::arguments::parse;
 use super::directories;
 use super::result::{CompatError, ExitResult, YES, refused};
 use super::scripts::{ScriptOutput, date, is_disabled, prerun};
@@ -174,7 +176,28 @@ fn read(word: String, rest: &mut impl Iterator<Item = String>) -> Result<SrunOpt
     Ok(SrunOption { name, value: Some(value.clone()), words: vec![word, value] })
 }
 
+/// Run a job: relaunch it when nodes are lost, and save its newest checkpoint
+#[derive(Parser)]
+#[command(
+    name = "scr_srun",
+    no_binary_name = true,
+    override_usage = "scr_srun [SRUN OPTIONS] PROGRAM [ARGUMENTS]...",
+    after_help = "\
+--nodes, --ntasks and --ntasks-per-node (-N, -n) set the nodes and ranks; most other options are passed to srun. Nodes \
+that are not used are spares. SCR_RUNS or SCR_RETRIES set the number of launches.
+
+Examples:
+  scr_srun -n 4 ./app input.txt
+  SCR_RUNS=3 scr_srun -N 4 -n 16 ./app"
+)]
+struct SrunHelp {}
+
 pub(super) fn srun(words: &[String]) -> ExitResult {
+    if let [only] = words
+        && ["--help", "-h"].contains(&only.as_str())
+    {
+        let SrunHelp {} = parse(words)?;
+    }
     if is_disabled() {
         // Returns only if it failed.
         let error = Command::new("srun").args(words).exec();
