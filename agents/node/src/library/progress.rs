@@ -65,6 +65,8 @@ pub struct LibraryProgress {
     pub started: bool,
     /// The restart is reported.
     restarted: bool,
+    /// The checkpoint that it was reported from.
+    from: Option<CheckpointId>,
     /// No checkpoint of before the launch is left.
     emptied: bool,
     begun: BTreeMap<CheckpointId, Duration>,
@@ -109,6 +111,11 @@ impl LibraryProgress {
         let cached: Vec<CheckpointId> = state.flush.iter().filter(|(_, at)| at.cache).map(|(id, _)| *id).collect();
         if !self.restarted {
             self.find_restart(now, state, &cached, &mut events);
+        } else if self.was_dropped(state) {
+            // The library writes the flush file before it knows whether all ranks have their files.
+            self.emptied = true;
+            self.complete.clear();
+            self.restart(now, None, RestartSource::Fresh, &mut events);
         }
         for id in state.listed.iter().filter(|id| !state.flush.contains_key(*id)) {
             if self.is_new(*id) && !self.begun.contains_key(id) {
@@ -148,6 +155,14 @@ impl LibraryProgress {
             }
         }
         events
+    }
+
+    /// True if the library began from the beginning although a restart was reported: some rank had lost its files. It
+    /// has deleted that checkpoint, and the first one that follows has a lower number.
+    fn was_dropped(&self, state: &LibraryState) -> bool {
+        let Some(from) = self.from else { return false };
+        let of_run = || state.listed.iter().chain(state.flush.keys());
+        of_run().all(|id| *id < from && !self.before.flush.contains_key(id)) && of_run().next().is_some()
     }
 
     /// True for a checkpoint from which the ranks cannot be restarting.
@@ -198,7 +213,7 @@ impl LibraryProgress {
         source: RestartSource,
         events: &mut Vec<LibraryEvent>,
     ) {
-        self.restarted = true;
+        (self.restarted, self.from) = (true, checkpoint);
         let source = if checkpoint.is_none() { RestartSource::Fresh } else { source };
         self.complete.extend(checkpoint.map(|id| (id, now)));
         events.push(LibraryEvent::Restarted { checkpoint, source });
@@ -272,6 +287,30 @@ mod tests {
             [LibraryEvent::CheckpointComplete { checkpoint: id(4), took: at(0) }]
         );
         assert!(progress.observe(at(5), &both).is_empty());
+    }
+
+    #[test]
+    fn a_restart_whose_checkpoint_is_gone_when_lower_numbers_follow_is_from_the_beginning() {
+        let before = state(1, &[(8, CACHE)], &[8]);
+        let empty = state(2, &[], &[]);
+        let fresh = LibraryEvent::Restarted { checkpoint: None, source: RestartSource::Fresh };
+        for seen in [true, false] {
+            let mut progress = LibraryProgress::new(before.clone(), Some(id(8)));
+            let events = progress.observe(at(1), &state(2, &[(8, CACHE)], &[8]));
+            let first = LibraryEvent::Restarted { checkpoint: Some(id(8)), source: RestartSource::Cache };
+            assert_eq!(events, [LibraryEvent::Started, first]);
+            if seen {
+                // A cache for one checkpoint looks the same before the next one.
+                assert_eq!(progress.observe(at(2), &empty), []);
+            }
+            let complete = |number| LibraryEvent::CheckpointComplete { checkpoint: id(number), took: at(0) };
+            assert_eq!(progress.observe(at(4), &state(2, &[(1, CACHE)], &[1])), [fresh.clone(), complete(1)]);
+            assert_eq!(progress.observe(at(5), &state(2, &[(2, CACHE)], &[2])), [complete(2)]);
+        }
+        let mut progress = LibraryProgress::new(before.clone(), Some(id(8)));
+        progress.observe(at(1), &state(2, &[(8, CACHE)], &[8]));
+        assert_eq!(progress.observe(at(2), &empty), []);
+        assert_eq!(progress.observe(at(3), &state(2, &[], &[9])), [LibraryEvent::CheckpointStarted(id(9))]);
     }
 
     #[test]
