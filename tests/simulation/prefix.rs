@@ -2,7 +2,9 @@
 //! fetch are the real ones; the files are simulated.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::{NaiveDateTime, TimeDelta};
 use holdfast_core::control::meta::FileKind;
@@ -15,9 +17,9 @@ use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{Index, Summary};
 use holdfast_core::redundancy::files::SetId;
 use holdfast_core::redundancy::xor;
-use holdfast_core::store::{DirectoryName, PosixDataset};
+use holdfast_core::store::{DatasetFiles, DirectoryName, FoundFile, ListedFile, OpenDataset, StoredFile};
 use holdfast_model::dataset::default_name;
-use holdfast_model::{CheckpointId, Dataset, Rank};
+use holdfast_model::{CheckpointId, Dataset, OutputPath, Rank};
 
 use crate::content::{Content, FileName, Parity, Rebuilt, Survivor};
 
@@ -269,7 +271,7 @@ impl Directory {
         }
         let identity = (!self.files.is_empty()).then_some(CheckpointIdentity { id: self.checkpoint, ranks: world });
         Scan {
-            files: std::sync::Arc::new(PosixDataset::at(&path_of(name)).unwrap()),
+            files: Arc::new(NoFiles(path_of(name))),
             identity,
             ranks,
             sets: sets.into_values().collect(),
@@ -352,5 +354,31 @@ impl Directory {
             }
         }
         (lineages.len() != 1).then(|| format!("files of several runs: {lineages:?}"))
+    }
+}
+
+/// The dataset of a scan: its files are simulated, and nothing reads them.
+#[derive(Debug)]
+struct NoFiles(PathBuf);
+
+impl DatasetFiles for NoFiles {
+    fn location(&self) -> &Path {
+        &self.0
+    }
+
+    fn stored(&self) -> Arc<dyn OpenDataset> {
+        unreachable!("the simulation has no files")
+    }
+
+    fn list(&self) -> io::Result<Vec<ListedFile>> {
+        Ok(Vec::new())
+    }
+
+    fn examine(&self, _: &str, _: Option<&OutputPath>) -> io::Result<FoundFile> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn open(&self, _: &str, _: Option<&OutputPath>) -> io::Result<Box<dyn StoredFile>> {
+        Err(io::ErrorKind::NotFound.into())
     }
 }
