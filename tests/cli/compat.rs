@@ -169,6 +169,10 @@ fn glob_hosts_takes_lists_as_the_manual_prints_them() {
         let ran = links.run("scr_glob_hosts", words.iter().copied());
         assert_eq!((ran.code, ran.out.as_str()), (0, printed), "{words:?}: {}", ran.err);
     }
+    for refused in [["--hosts", "a1", "a2"], ["--minus", "a1:a2", "a3"]] {
+        let ran = links.run("scr_glob_hosts", refused);
+        assert_eq!((ran.code, ran.out.as_str()), (1, ""), "a list that would have no effect: {refused:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::pfs;
 use crate::world::{World, signal};
 
 /// A job that has halted after its fourth checkpoint; the next run of it goes on to the end.
-fn halted<'a>(world: &'a World, job: Job<'a>) -> Job<'a> {
+pub fn halted<'a>(world: &'a World, job: Job<'a>) -> Job<'a> {
     let job = job.holding_after(4);
     let mut running = job.start();
     running.sees_checkpoint(4);
@@ -20,7 +20,7 @@ fn halted<'a>(world: &'a World, job: Job<'a>) -> Job<'a> {
     job
 }
 
-fn last_restart(world: &World) -> (Value, Value) {
+pub fn last_restart(world: &World) -> (Value, Value) {
     let last = world.all("restarted").pop().unwrap();
     (last["checkpoint"].clone(), last["source"].clone())
 }

@@ -2,38 +2,17 @@
 //! passed over for that, and the corrected spec continues.
 
 use std::fs;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use crate::job::Job;
+use crate::kept_cache::{halted, last_restart};
 use crate::pfs;
 use crate::world::World;
 
-/// A job of four ranks that has halted after its fourth checkpoint; the next run of it goes on to the end.
-fn halted(job: Job<'_>) -> Job<'_> {
-    let job = job.holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    job.command(&["halt", "set", "--now"], 0);
-    running.ends_with(75);
-    job.go_on();
-    job
-}
-
-fn last_restart(world: &World) -> (Value, Value) {
-    let last = world.all("restarted").pop().unwrap();
-    (last["checkpoint"].clone(), last["source"].clone())
-}
-
 /// The index of the prefix directory, byte for byte.
 fn index(world: &World) -> Vec<u8> {
-    fs::read(index_path(world)).unwrap()
-}
-
-fn index_path(world: &World) -> PathBuf {
-    let prefix = world.prefix();
-    [prefix.join("index.scr"), prefix.join(".scr/index.scr")].into_iter().find(|path| path.exists()).unwrap()
+    fs::read(world.prefix().join("index.scr")).unwrap()
 }
 
 /// `check`, the dry run and the run refuse this job, say so, and change nothing.
@@ -66,7 +45,7 @@ fn another_number_of_ranks_does_not_take_over_a_job_and_the_corrected_run_does()
 #[test]
 fn another_source_that_cannot_read_the_checkpoint_is_refused_and_the_corrected_run_continues() {
     let world = World::new();
-    let job = halted(Job::new(&world, 0).flush("{every: 1}"));
+    let job = halted(&world, Job::new(&world, 0).flush("{every: 1}"));
     let other = job.clone().checkpoint("source: variables");
     refuses(&world, &other, &["written with `source: scr`", "programs of `source: variables`", "`--from-beginning`"]);
     job.run(0);
@@ -78,7 +57,7 @@ fn another_source_that_cannot_read_the_checkpoint_is_refused_and_the_corrected_r
 fn another_name_of_the_job_or_another_scheme_restarts_from_the_same_checkpoint() {
     for (change, source) in [("name", "fetched"), ("scheme", "cache")] {
         let world = World::new();
-        let job = halted(Job::new(&world, 0));
+        let job = halted(&world, Job::new(&world, 0));
         let (from, to) = match change {
             "name" => ("job: heat", "job: warmth"),
             _ => ("scheme: xor, set_size: 4", "scheme: partner"),
@@ -96,7 +75,7 @@ fn another_name_of_the_job_or_another_scheme_restarts_from_the_same_checkpoint()
 #[test]
 fn another_prefix_begins_another_job_and_the_first_one_continues_afterwards() {
     let world = World::new();
-    let job = halted(Job::new(&world, 0));
+    let job = halted(&world, Job::new(&world, 0));
     let workspace = world.kept_workspace().unwrap();
     let text = job.yaml().replace("/pfs\"", "/other\"");
     let spec = world.write("other.yaml", &text);
@@ -112,7 +91,7 @@ fn another_prefix_begins_another_job_and_the_first_one_continues_afterwards() {
 #[test]
 fn a_cache_that_is_too_small_launches_nothing_and_the_corrected_run_continues() {
     let world = World::new();
-    let job = halted(Job::new(&world, 0));
+    let job = halted(&world, Job::new(&world, 0));
     let sizes = rustix::fs::statvfs(world.path("")).unwrap();
     // As much as the file system has: some of it is in use.
     let total = sizes.f_blocks * sizes.f_frsize;
@@ -128,7 +107,7 @@ const OTHER_RANKS: &str = "was written by 4 ranks, and this run has 3; nothing w
 #[test]
 fn another_number_of_ranks_is_refused_and_the_corrected_run_continues_from_the_prefix() {
     let world = World::new();
-    let job = halted(Job::new(&world, 0).flush("{every: 1}").top("keep_cache: none"));
+    let job = halted(&world, Job::new(&world, 0).flush("{every: 1}").top("keep_cache: none"));
     let mut typo = job.clone();
     typo.on = 3;
     refuses(&world, &typo, &["checkpoint 4", OTHER_RANKS, "`run.nodes`", "--from-beginning", "--checkpoint NAME"]);
@@ -141,7 +120,7 @@ fn another_number_of_ranks_is_refused_and_the_corrected_run_continues_from_the_p
 #[test]
 fn another_number_of_ranks_is_refused_and_the_corrected_run_continues_from_cache() {
     let world = World::new();
-    let job = halted(Job::new(&world, 0));
+    let job = halted(&world, Job::new(&world, 0));
     let mut typo = job.clone();
     typo.per_node = 2;
     refuses(&world, &typo, &["checkpoint 4", "was written by 4 ranks, and this run has 8", "the caches of its nodes"]);
@@ -154,7 +133,7 @@ fn another_number_of_ranks_is_refused_and_the_corrected_run_continues_from_cache
 #[test]
 fn a_run_from_the_beginning_keeps_the_checkpoints_and_restarts_only_from_its_own() {
     let world = World::new();
-    let job = halted(Job::new(&world, 0));
+    let job = halted(&world, Job::new(&world, 0));
     // Without redundancy the loss of a node leaves nothing to restart from.
     let mut fewer = Job::new(&world, 0).redundancy("[{scheme: local}]").faults("{node: 1, after_checkpoint: 2}");
     fewer.on = 3;
@@ -183,7 +162,7 @@ fn a_run_from_the_beginning_keeps_the_checkpoints_and_restarts_only_from_its_own
 #[test]
 fn a_mark_of_damaged_data_has_its_reason_and_is_taken_back() {
     let world = World::new();
-    let job = halted(Job::new(&world, 0).flush("{every: 1}").top("keep_cache: none"));
+    let job = halted(&world, Job::new(&world, 0).flush("{every: 1}").top("keep_cache: none"));
     let directory = pfs::directory_of(&world.prefix(), 4).unwrap();
     let name = directory.file_name().unwrap().to_str().unwrap();
     let file = pfs::names(&directory).into_iter().find(|name| name.starts_with("rank_1")).unwrap();

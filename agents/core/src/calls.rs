@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::path::Arg;
 
@@ -81,17 +81,22 @@ pub(crate) fn readlinkat(directory: impl AsFd + Copy, name: impl Arg + Copy) -> 
     Ok(OsString::from_vec(target.into_bytes()))
 }
 
-/// The names in an open directory, without `.` and `..`.
-pub(crate) fn names(directory: impl AsFd + Copy) -> Result<Vec<OsString>> {
-    let mut names = Vec::new();
+/// The entries of an open directory, without `.` and `..`. The type may be unknown: not every file system lists it.
+pub(crate) fn entries(directory: impl AsFd + Copy) -> Result<Vec<(OsString, FileType)>> {
+    let mut entries = Vec::new();
     for entry in through(Call::List, || Dir::read_from(directory))? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
-            names.push(OsString::from_vec(name.to_vec()));
+            entries.push((OsString::from_vec(name.to_vec()), entry.file_type()));
         }
     }
-    Ok(names)
+    Ok(entries)
+}
+
+/// The names in an open directory, without `.` and `..`.
+pub(crate) fn names(directory: impl AsFd + Copy) -> Result<Vec<OsString>> {
+    Ok(entries(directory)?.into_iter().map(|(name, _)| name).collect())
 }
 
 pub(crate) fn mkdirat(directory: impl AsFd + Copy, name: impl Arg + Copy, mode: Mode) -> Result<()> {

@@ -93,10 +93,11 @@ pub(crate) fn remove_all(directory: impl AsFd + Copy) -> io::Result<()> {
 
 fn remove_in(directory: impl AsFd + Copy, levels: u32) -> io::Result<u32> {
     let (mut removed, mut failure) = (0, None);
-    for name in calls::names(directory)? {
+    for (name, file_type) in calls::entries(directory)? {
+        let may_be_entered = levels > 0 && matches!(file_type, FileType::Directory | FileType::Unknown);
         let result = match name.to_str().filter(|name| is_temporary(name)) {
             Some(name) => remove_if_abandoned(directory, name).map(u32::from),
-            None if levels > 0 => remove_below(directory, &name, levels - 1),
+            None if may_be_entered => remove_below(directory, &name, levels - 1),
             None => Ok(0),
         };
         match result {

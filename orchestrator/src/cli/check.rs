@@ -122,7 +122,7 @@ impl Report for Checked {
         let keys = self.settings().map(|setting| setting.key.len()).max().unwrap_or(0);
         let values = self.settings().map(|setting| setting.value.chars().count()).max().unwrap_or(0).min(30);
         for setting in self.settings() {
-            // Whoever reads this may be in another directory than the spec.
+            // The reader may be in another directory than the spec.
             let absolute = self.prefix().display().to_string();
             let value = printable(if setting.key == "prefix" { &absolute } else { &setting.value });
             writeln!(to, "{:keys$}  {value:values$}  {}", setting.key, setting.origin)?;

@@ -82,8 +82,8 @@ pub fn check(spec: &JobSpec, again: bool, choice: &RestartChoice) -> Result<(), 
     Ok(())
 }
 
-/// Programs of the step's source can read what those of the last run's source wrote. SCR's files have one format,
-/// whoever wrote them for programs that make SCR's calls.
+/// Programs of the step's source can read what those of the last run's source wrote. All sources whose
+/// programs make SCR's calls write the same format.
 fn is_readable(step: &Step, source: Option<String>, written: Option<&Written>) -> Result<(), RunError> {
     let (Some(name), Some(newest)) = (source, written) else { return Ok(()) };
     let makes_calls_of_scr = |source: &SourceEntry| source.interface == Interface::Files && !source.has_rank_processes;

@@ -57,7 +57,7 @@ pub(super) fn stop_after(
             last: cause.clone(),
         });
     }
-    if state.head.launches - state.head.after_exclusions > config.attempts {
+    if state.head.launches - state.head.uncounted_launches > config.attempts {
         return Some(StopReason::AttemptsUsed { attempts: config.attempts, last: cause.clone() });
     }
     None

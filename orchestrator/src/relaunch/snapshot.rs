@@ -62,8 +62,8 @@ pub(super) struct Head {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secured: Option<CheckpointId>,
     /// Launches that are not attempts: they followed an exclusion by the user, or a crash in the start of MPI.
-    #[serde(default)]
-    pub after_exclusions: u32,
+    #[serde(default, alias = "after_exclusions")]
+    pub uncounted_launches: u32,
     /// Crashes in the start of MPI that did not count.
     #[serde(default)]
     pub mpi_start_crashes: u32,

@@ -106,8 +106,8 @@ pub trait OpenDataset: DatasetFiles {
         Ok(Vec::new())
     }
 
-    /// As [`create`](Self::create), with the content of an abandoned file, which nobody else can take over then. `None`
-    /// if another process was faster.
+    /// As [`create`](Self::create), with the content of an abandoned file, which no other process can take over then.
+    /// `None` if another process was faster.
     ///
     /// # Errors
     /// As [`create`](Self::create).

@@ -110,8 +110,8 @@ pub enum PrefixError {
     NoSummary { directory: PathBuf },
 }
 
-/// What was read, or `None` if it says nothing: it is missing or damaged, or this user may not read it. Decisions are
-/// made on what is there; while a file system fails, none is made.
+/// What was read; `None` if it is missing or damaged, or this user may not read it. While the file system fails, no
+/// decision is based on what cannot be read.
 pub(crate) fn known<T>(read: Result<T, PrefixError>) -> Result<Option<T>, PrefixError> {
     match read {
         Err(error) if error.is_of_the_system() => Err(error),

@@ -49,7 +49,7 @@ impl CutOffCopies {
         self.0.lock().is_empty()
     }
 
-    /// Removes those that nobody completes. Other virtual nodes may still complete theirs; the publication, on the same
+    /// Removes those that were not completed. Other virtual nodes may still complete theirs; the publication, on the same
     /// machine, removes the rest.
     pub(crate) fn remove_rest(&self, dataset: &dyn OpenDataset, paths: &Paths) {
         if !paths.is_virtual()

@@ -28,7 +28,7 @@ struct FlushFileArgs {
     #[arg(short, long, value_name = "ID", allow_negative_numbers = true)]
     needflush: Option<i64>,
     /// Exit with 0 if this checkpoint is in the prefix directory, else with 1
-    #[arg(short, long, value_name = "ID", allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "ID", allow_negative_numbers = true, conflicts_with = "needflush")]
     id: Option<i64>,
     /// Print the newest checkpoint
     #[arg(short, long)]

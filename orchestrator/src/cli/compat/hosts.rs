@@ -27,7 +27,7 @@ struct GlobArgs {
     #[arg(short, long, value_name = "HOSTS:HOSTS")]
     intersection: Option<String>,
     /// The host list, or the second one, if it is not in the word of its option
-    #[arg(value_name = "HOSTS")]
+    #[arg(value_name = "HOSTS", conflicts_with = "hosts")]
     list: Option<String>,
     /// Show the options
     #[arg(long, action = clap::ArgAction::HelpLong)]
@@ -38,13 +38,14 @@ pub(super) fn glob_hosts(words: &[String]) -> ExitResult {
     let args: GlobArgs = parse(words)?;
     // `--minus "a[1-4]": "a2"`, as the manual prints it.
     let with_second = |pair: &String| match &args.list {
-        Some(second) if pair.ends_with(':') => format!("{pair}{second}"),
-        _ => pair.clone(),
+        Some(second) if pair.ends_with(':') => Ok(format!("{pair}{second}")),
+        Some(_) => Err(usage::<GlobArgs>("both host lists are in the word of the option")),
+        None => Ok(pair.clone()),
     };
     let hosts = match (args.hosts.as_ref(), &args.minus, &args.intersection) {
         (Some(hosts), ..) => expand(hosts)?,
-        (None, Some(pair), _) => combine(&with_second(pair), hostlist::subtract)?,
-        (None, None, Some(pair)) => combine(&with_second(pair), hostlist::intersect)?,
+        (None, Some(pair), _) => combine(&with_second(pair)?, hostlist::subtract)?,
+        (None, None, Some(pair)) => combine(&with_second(pair)?, hostlist::intersect)?,
         (None, None, None) => match &args.list {
             Some(hosts) => expand(hosts)?,
             None => return Err(usage::<GlobArgs>("a host list is required").into()),

@@ -358,7 +358,7 @@ impl Machine {
                 None
             }
         };
-        self.state.head.after_exclusions += u32::from(!counts);
+        self.state.head.uncounted_launches += u32::from(!counts);
         if let Some(past) = self.state.history.change_last() {
             past.ended = Some(TimedReason { reason: cause.clone(), at: now });
             past.newest = newest;

@@ -121,12 +121,15 @@ impl DatasetFiles for PosixDataset {
 
     fn list(&self) -> io::Result<Vec<ListedFile>> {
         let mut listed = Vec::new();
-        for name in calls::names(&self.directory)? {
+        for (name, file_type) in calls::entries(&self.directory)? {
             // A name that is no text is none of ours.
             let Some(name) = name.to_str().filter(|name| !temporary::is_temporary(name)) else { continue };
-            // It may have been removed since.
-            let Some(found) = self.directory.examine(name)? else { continue };
-            listed.push(ListedFile { name: name.to_owned(), is_regular: is_regular(&found) });
+            let is_regular = match file_type {
+                // It may have been removed since.
+                FileType::Unknown => self.directory.examine(name)?.is_some_and(|found| is_regular(&found)),
+                known => known == FileType::RegularFile,
+            };
+            listed.push(ListedFile { name: name.to_owned(), is_regular });
         }
         Ok(listed)
     }
