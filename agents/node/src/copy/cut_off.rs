@@ -49,8 +49,8 @@ impl CutOffCopies {
         self.0.lock().is_empty()
     }
 
-    /// Removes those that were not completed. Other virtual nodes may still complete theirs; the publication, on the same
-    /// machine, removes the rest.
+    /// Removes those that were not completed. Other virtual nodes may still complete theirs; the publication, on the
+    /// same machine, removes the rest.
     pub(crate) fn remove_rest(&self, dataset: &dyn OpenDataset, paths: &Paths) {
         if !paths.is_virtual()
             && let Err(error) = dataset.remove_staged(Staged::Abandoned)
