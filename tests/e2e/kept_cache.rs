@@ -1,6 +1,9 @@
 //! A run that leaves the job unfinished keeps caches and control directories; another run in the allocation restarts
 //! from them.
 
+use std::fs;
+use std::time::SystemTime;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -66,6 +69,38 @@ fn drain_removes_kept_caches() {
     world.assert_nothing_is_left();
     job.run(0);
     assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
+}
+
+/// Runs a job of another prefix directory to its end.
+fn run_another(world: &World, name: &str) {
+    let spec = "job: other\nprefix: PREFIX\nallocation: {manager: local, nodes: 1}\n\
+                run: {command: [\"true\"], launcher: local}\ncheckpoint: {source: none}\n";
+    world.run(world.holdfast(["run".into(), world.write("other.yaml", &spec.replace("PREFIX", name))])).with_code(0);
+}
+
+#[test]
+fn kept_caches_whose_time_is_over_are_removed_by_the_next_job_of_the_user() {
+    let world = World::new();
+    let job = halted(&world, Job::new(&world, 0).allocation("time_limit: 1h"));
+    let workspace = world.kept_workspace().unwrap();
+    run_another(&world, "second");
+    assert!(workspace.is_dir(), "its allocation has not ended");
+
+    let record = workspace.join("kept.json");
+    let mut kept: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    let until = kept["until"].as_u64().unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    assert!((now..=now + 3600).contains(&until), "the end of the allocation: {kept}");
+    // The clock is not turned forward an hour: the record is turned back.
+    kept["until"] = json!(until - 2 * 3600);
+    fs::write(&record, kept.to_string()).unwrap();
+    run_another(&world, "third");
+    assert!(!workspace.exists());
+
+    job.run(0);
+    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
+    job.assert_result();
+    world.assert_nothing_is_left();
 }
 
 #[test]

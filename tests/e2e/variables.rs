@@ -111,6 +111,33 @@ fn first_entry(bytes: &[u8]) -> usize {
 }
 
 #[test]
+fn a_file_of_level_2_has_the_size_of_the_file_that_its_node_keeps_a_copy_of() {
+    for layout in ["document", "chunked"] {
+        let world = World::new();
+        let job = job(&world).checkpoint(&format!("variables: {{layout: {layout}}}")).heat("--level 1,2");
+        job.start().ends_with(0);
+        let mut sizes = Vec::new();
+        for rank in 0..4 {
+            let file = world.prefix().join(format!("scr.current/Ckpt8-Rank{rank}.fti"));
+            let mut inspect = world.holdfast(["inspect", "--json"]);
+            inspect.arg(&file);
+            let inspected = world.run(inspect).with_code(0).json();
+            assert_eq!((&inspected["fb"]["fs"], &inspected["fb"]["maxFs"]), (&json!(length(&file)), &json!(-1)));
+            sizes.push((length(&file), inspected["fb"]["ptFs"].clone()));
+        }
+        // Two nodes of two ranks: the ranks 0 and 2 have a copy of each other, as 1 and 3.
+        for (rank, of) in [(0, 2), (1, 3), (2, 0), (3, 1)] {
+            assert_eq!(sizes[rank].1, json!(sizes[of].0), "{layout} {rank}: {sizes:?}");
+        }
+        assert_drained(&world, 8);
+    }
+}
+
+fn length(file: &std::path::Path) -> u64 {
+    fs::metadata(file).unwrap().len()
+}
+
+#[test]
 fn a_chunked_file_with_a_wrong_id_of_a_variable_is_used_on_no_rank() {
     let world = World::new();
     let job = job(&world)

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
-use holdfast_wire::rank::{Awaited, Call, Interface, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart};
+use holdfast_wire::rank::{Awaited, Call, GroupPlace, Interface, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart};
 
 use crate::connection::{Connection, Interrupter};
 use crate::environment::Environment;
@@ -187,8 +187,12 @@ impl Client {
 
     /// Begins a checkpoint of variables.
     #[cfg(feature = "variables")]
-    pub(crate) fn start_level(&mut self, level: holdfast_model::Level, id: u32) -> Result<CheckpointId, ClientError> {
-        self.start(Call::StartLevel { level, id }, "checkpoint")
+    pub(crate) fn start_level(
+        &mut self,
+        level: holdfast_model::Level,
+        id: u32,
+    ) -> Result<Option<GroupPlace>, ClientError> {
+        self.start_placed(Call::StartLevel { level, id }, "checkpoint").map(|(_, mirrored)| mirrored)
     }
 
     /// The level of the checkpoint of variables that is due, by these intervals or those of the job.

@@ -26,7 +26,8 @@ fn client(agent: &ScriptedAgent) -> Result<Client, ClientError> {
 
 #[test]
 fn program_makes_calls_of_scr_manual_with_numbered_collectives() {
-    let started = Reply::Started { checkpoint: CheckpointId(5), directory: PathBuf::from("/cache/checkpoint.5") };
+    let started =
+        Reply::Started { checkpoint: CheckpointId(5), directory: PathBuf::from("/cache/checkpoint.5"), mirrored: None };
     let gathered = Reply::Gathered(vec![Payload::from(b"a".to_vec()), Payload::default(), Payload::from(vec![0, 255])]);
     let completed = Reply::Completed { checkpoint: CheckpointId(5), kept: true, halt: None };
     let agent = ScriptedAgent::start(vec![
@@ -128,7 +129,7 @@ fn starts_from_beginning_without_older_checkpoint() {
 
 #[test]
 fn rejects_calls_in_wrong_order_without_agent() {
-    let started = |id| Reply::Started { checkpoint: CheckpointId(id), directory: PathBuf::from("/c") };
+    let started = |id| Reply::Started { checkpoint: CheckpointId(id), directory: PathBuf::from("/c"), mirrored: None };
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, loaded(1)),
         // Another process, after the first one.
@@ -299,7 +300,7 @@ fn a_call_that_waits_for_a_checkpoint_is_interrupted_and_repeated_with_another_s
 }
 
 fn halting_script() -> Vec<Act> {
-    let started = Reply::Started { checkpoint: CheckpointId(1), directory: PathBuf::from("/c") };
+    let started = Reply::Started { checkpoint: CheckpointId(1), directory: PathBuf::from("/c"), mirrored: None };
     let completed = Reply::Completed { checkpoint: CheckpointId(1), kept: true, halt: Some("JOB_HALTED".into()) };
     vec![
         Act::Answer(1, Call::Init, fresh()),
@@ -324,7 +325,8 @@ fn ids_of_variables_checkpoints_that_no_file_can_have_are_refused() {
 
     let (largest, too_large) = (i32::MAX as u32, 1 << 31);
     let directory = tempfile::tempdir().unwrap();
-    let started = Reply::Started { checkpoint: CheckpointId(1), directory: directory.path().to_owned() };
+    let started =
+        Reply::Started { checkpoint: CheckpointId(1), directory: directory.path().to_owned(), mirrored: None };
     let name = format!("Ckpt{largest}-Rank1.fti");
     let path = directory.path().join(&name);
     let completed = Reply::Completed { checkpoint: CheckpointId(1), kept: true, halt: None };
@@ -418,7 +420,7 @@ fn client_can_move_to_another_thread() {
 fn manages_named_datasets() {
     let options = DatasetOptions { name: Some("step.6".into()), output: true, ..DatasetOptions::default() };
     let begin = Call::StartOutput { name: Some("step.6".into()), checkpoint: true, output: true, bypass: false };
-    let started = Reply::Started { checkpoint: CheckpointId(6), directory: PathBuf::from("/c") };
+    let started = Reply::Started { checkpoint: CheckpointId(6), directory: PathBuf::from("/c"), mirrored: None };
     let completed = Reply::Completed { checkpoint: CheckpointId(6), kept: true, halt: None };
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, loaded(5)),

@@ -50,6 +50,17 @@ pub enum Interface {
     Variables,
 }
 
+/// The place of a rank in its group of a redundancy scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupPlace {
+    /// World rank of the group's first member.
+    pub group: u32,
+    /// Number of members.
+    pub size: u32,
+    /// The rank's index in the group, from 0.
+    pub index: u32,
+}
+
 /// From a rank to its agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -272,6 +283,8 @@ pub enum Reply {
         checkpoint: CheckpointId,
         /// Where its files go on this node.
         directory: PathBuf,
+        /// Where the rank stands in its group, if a neighbour keeps a copy of its files.
+        mirrored: Option<GroupPlace>,
     },
     /// To [`Call::RestartName`]: `None` for a dataset without a name.
     Name(Option<String>),

@@ -60,6 +60,14 @@ pub trait Allocation: Send + Sync {
     /// What a successor of this orchestrator needs to know.
     fn record(&self) -> AllocationRecord;
 
+    /// The nodes stay for another run of the job, which was drained. Records until when, where nobody else ends that.
+    ///
+    /// # Errors
+    /// The record could not be written.
+    fn keep(&self) -> Result<(), AllocationError> {
+        Ok(())
+    }
+
     /// Releases what the manager created for this job. All agents have ended before.
     ///
     /// # Errors

@@ -82,6 +82,9 @@ impl StepDriver<'_> {
             let place = self.record.state.allocation.place();
             self.reporter.emit(LogEvent::DataKept { place, prefix: self.settings.prefix.clone() });
         } else if keeps_cache {
+            if let Err(error) = self.allocation.keep() {
+                tracing::warn!("the caches stay until they are removed by hand or by `holdfast drain`: {error}");
+            }
             self.reporter.emit(LogEvent::CacheKept { place: self.record.state.allocation.place() });
         } else {
             release(Arc::clone(&self.allocation), &mut self.reporter).await;

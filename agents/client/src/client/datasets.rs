@@ -1,7 +1,7 @@
 //! Named datasets, and output datasets: the calls that SCR 3 added.
 
 use holdfast_model::CheckpointId;
-use holdfast_wire::rank::{Call, Reply};
+use holdfast_wire::rank::{Call, GroupPlace, Reply};
 
 use super::{Client, Phase};
 use crate::error::ClientError;
@@ -76,16 +76,25 @@ impl Client {
     }
 
     pub(super) fn start(&mut self, call: Call, name: &'static str) -> Result<CheckpointId, ClientError> {
+        self.start_placed(call, name).map(|(checkpoint, _)| checkpoint)
+    }
+
+    /// Also returns the rank's place in its group, if a neighbour keeps a copy of its files.
+    pub(super) fn start_placed(
+        &mut self,
+        call: Call,
+        name: &'static str,
+    ) -> Result<(CheckpointId, Option<GroupPlace>), ClientError> {
         self.expect_computing(name)?;
-        let started = ask!(self, call, Reply::Started { checkpoint, .. } => checkpoint);
-        let checkpoint = started.unwrap_or_else(|| {
+        let started = ask!(self, call, Reply::Started { checkpoint, mirrored, .. } => (checkpoint, mirrored));
+        let (checkpoint, mirrored) = started.unwrap_or_else(|| {
             self.last = self.last.next();
-            self.last
+            (self.last, None)
         });
         self.offered = None;
         self.routed.clear();
         self.phase = Phase::Checkpointing(checkpoint);
-        Ok(checkpoint)
+        Ok((checkpoint, mirrored))
     }
 
     pub(super) fn done(&mut self, call: Call) -> Result<(), ClientError> {

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use holdfast_formats::FormatsError;
-use holdfast_formats::fti_ff::differential::{CheckpointFile, Image, VariableSource, Written};
+use holdfast_formats::fti_ff::differential::{CheckpointFile, Image, VariableSource, Written, file_size};
 use holdfast_formats::fti_ff::layout::Layout;
 use holdfast_formats::fti_ff::name::{FileName, FileRole};
 use holdfast_model::{Level, SnapshotIntervals, VariablesLayout};
+use holdfast_wire::rank::GroupPlace;
 
 use super::{Protected, Variables, VariablesError};
 use crate::ClientError;
@@ -34,7 +35,11 @@ impl Variables {
         // A forked process must not link the files of the rank.
         self.client.check_process("checkpoint")?;
         self.files.link();
-        self.client.start_level(level, id)?;
+        let mirrored = self.client.start_level(level, id)?;
+        let partner_size = match level {
+            Level::Partner => self.partner_size(mirrored).inspect_err(|_| self.files.unlink())?,
+            Level::Local | Level::Parity | Level::Prefix => None,
+        };
         let name = FileName { checkpoint: Some(id), role: FileRole::Rank, rank: self.client.rank().0 };
         let path = match self.client.route_file(name.to_string()) {
             Ok(path) => path,
@@ -51,7 +56,7 @@ impl Variables {
                 return Err(error.into());
             }
         };
-        let written = self.write(&path, id);
+        let written = self.write(&path, id, partner_size);
         self.files.unlink();
         let completed = match written {
             Ok((image, written)) => {
@@ -96,19 +101,74 @@ impl Variables {
         }
     }
 
-    fn write(&mut self, path: &Path, id: u32) -> Result<(Image, Written), FormatsError> {
+    /// Level 2: the bytes of the file whose copy this rank's node keeps, that of the left neighbour in the group. FTI
+    /// records it in the file (`ptFs`). `None` if no neighbour has one. Collective.
+    fn partner_size(&mut self, mirrored: Option<GroupPlace>) -> Result<Option<u64>, ClientError> {
+        if !self.client.enabled() {
+            return Ok(None);
+        }
+        // Variables that are too large for a file are refused when it is written.
+        let size = file_size(self.layout(), self.files.newest(), &Source(&self.protected).variables()).unwrap_or(0);
+        let own = mirrored.map(|place| MirroredFile { group: place.group, index: place.index, size });
+        let all = self.client.allgather(&own.map(MirroredFile::to_bytes).unwrap_or_default())?;
+        let left =
+            mirrored.map(|place| (place.group, place.index.checked_sub(1).unwrap_or(place.size.saturating_sub(1))));
+        let mut all = all.iter().filter_map(|bytes| MirroredFile::from_bytes(bytes));
+        let found = all.find(|file| Some((file.group, file.index)) == left && own != Some(*file));
+        Ok(found.map(|file| file.size))
+    }
+
+    fn layout(&self) -> Layout {
+        match self.client.layout() {
+            VariablesLayout::Document => Layout::A,
+            VariablesLayout::Chunked => Layout::F,
+        }
+    }
+
+    fn write(&mut self, path: &Path, id: u32, partner_size: Option<u64>) -> Result<(Image, Written), FormatsError> {
         if !self.client.enabled() {
             // Nothing is kept: there is no agent.
             return Ok((Image::of_file(Layout::A, &[]), Written::default()));
         }
-        let layout = match self.client.layout() {
-            VariablesLayout::Document => Layout::A,
-            VariablesLayout::Chunked => Layout::F,
-        };
+        let layout = self.layout();
         let next = self.files.open(path).map_err(FormatsError::writing(path))?;
         let (held, previous) = (next.held, next.previous);
-        CheckpointFile { file: &next.file, path, layout, checkpoint: id, timestamp: now(), held, previous }
-            .write(&Source(&self.protected))
+        CheckpointFile {
+            file: &next.file,
+            path,
+            layout,
+            checkpoint: id,
+            timestamp: now(),
+            partner_size,
+            held,
+            previous,
+        }
+        .write(&Source(&self.protected))
+    }
+}
+
+/// What each rank tells the others of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MirroredFile {
+    group: u32,
+    index: u32,
+    size: u64,
+}
+
+impl MirroredFile {
+    fn to_bytes(self) -> Vec<u8> {
+        [&self.group.to_le_bytes()[..], &self.index.to_le_bytes(), &self.size.to_le_bytes()].concat()
+    }
+
+    /// `None` for a rank whose files no neighbour keeps.
+    fn from_bytes(bytes: &[u8]) -> Option<MirroredFile> {
+        let (group, rest) = bytes.split_first_chunk()?;
+        let (index, size) = rest.split_first_chunk()?;
+        Some(MirroredFile {
+            group: u32::from_le_bytes(*group),
+            index: u32::from_le_bytes(*index),
+            size: u64::from_le_bytes(size.try_into().ok()?),
+        })
     }
 }
 

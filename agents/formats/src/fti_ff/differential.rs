@@ -102,6 +102,8 @@ pub struct CheckpointFile<'a> {
     pub checkpoint: u32,
     /// Time of creation, in nanoseconds since 1970. Not stored in layout F, whose 32 bits of it contain a CRC.
     pub timestamp: i64,
+    /// Level 2: bytes of the left neighbour's file (`ptFs`).
+    pub partner_size: Option<u64>,
     /// The content of the file; if it is not known, the file is emptied.
     pub held: Option<&'a Image>,
     /// The content of the previous checkpoint, in whichever file: its containers are continued, as the rules of the
@@ -120,15 +122,11 @@ impl CheckpointFile<'_> {
 }
 
 fn write(into: &CheckpointFile<'_>, source: &dyn VariableSource) -> Result<(Image, Written), FormatsError> {
-    let CheckpointFile { file, path, layout, checkpoint, timestamp, held, previous } = *into;
+    let CheckpointFile { file, path, layout, checkpoint, timestamp, partner_size, held, previous } = *into;
     let variables = source.variables();
     let previous = previous.filter(|image| image.layout == layout);
-    let blocks = plan(layout, previous, &variables)
+    let (blocks, end) = plan(layout, previous, &variables)
         .map_err(|error| FormatsError::Unwritable { path: path.to_owned(), why: error.to_string() })?;
-    let end = if layout.is_data_first() { containers::data_end(&blocks) } else { containers::end(&blocks) };
-    let end = end
-        .filter(|end| i64::try_from(*end).is_ok())
-        .ok_or_else(|| FormatsError::Unwritable { path: path.to_owned(), why: ContainerError::TooLarge.to_string() })?;
     let failed = FormatsError::writing(path);
     let held = held.filter(|image| image.layout == layout);
     if held.is_none() {
@@ -148,7 +146,7 @@ fn write(into: &CheckpointFile<'_>, source: &dyn VariableSource) -> Result<(Imag
         result.map_err(&failed)?;
     }
     update.empty_containers().map_err(&failed)?;
-    let stamp = Stamp::at(timestamp);
+    let stamp = Stamp { partner_size, ..Stamp::at(timestamp) };
     match layout {
         Layout::A => update.finish_document(path, end, stamp)?,
         _ => update.finish_chunked(path, end, checkpoint, stamp)?,
@@ -156,9 +154,13 @@ fn write(into: &CheckpointFile<'_>, source: &dyn VariableSource) -> Result<(Imag
     Ok((update.image, update.written))
 }
 
-/// The containers of the checkpoint: those of the previous one and what must be added, or new ones if the variables are
-/// others.
-fn plan(layout: Layout, previous: Option<&Image>, variables: &[(i32, u64)]) -> Result<Vec<Block>, ContainerError> {
+/// The containers of the checkpoint, and the offset of their end: those of the previous one and what must be added, or
+/// new ones if the variables are others.
+fn plan(
+    layout: Layout,
+    previous: Option<&Image>,
+    variables: &[(i32, u64)],
+) -> Result<(Vec<Block>, u64), ContainerError> {
     let total = variables.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
     let largest = match layout {
         Layout::A => u64::MAX,
@@ -166,10 +168,28 @@ fn plan(layout: Layout, previous: Option<&Image>, variables: &[(i32, u64)]) -> R
         _ => (UNIT as u64).max((total / (MAX_CONTAINERS as u64 / 2)).next_multiple_of(UNIT as u64)),
     };
     let continued = previous.and_then(|image| containers::next_in(layout, largest, &image.blocks, variables).ok());
-    match continued {
-        Some(blocks) => Ok(blocks),
-        None => containers::next_in(layout, largest, &[], variables),
-    }
+    let blocks = match continued {
+        Some(blocks) => blocks,
+        None => containers::next_in(layout, largest, &[], variables)?,
+    };
+    let end = if layout.is_data_first() { containers::data_end(&blocks) } else { containers::end(&blocks) };
+    let end = end.filter(|end| i64::try_from(*end).is_ok()).ok_or(ContainerError::TooLarge)?;
+    Ok((blocks, end))
+}
+
+/// The bytes of the file (`fs`) that [`CheckpointFile::write`] makes of these variables, `(id, bytes)`.
+///
+/// # Errors
+/// When the variables are too large for a file.
+pub fn file_size(layout: Layout, previous: Option<&Image>, variables: &[(i32, u64)]) -> Result<u64, ContainerError> {
+    let (blocks, end) = plan(layout, previous.filter(|image| image.layout == layout), variables)?;
+    let after = if layout.is_data_first() {
+        let blocks = blocks.iter().map(|block| layout.head_bytes() + layout.entry_bytes() * block.entries.len());
+        blocks.sum::<usize>() + layout.meta_bytes()
+    } else {
+        0
+    };
+    end.checked_add(after as u64).ok_or(ContainerError::TooLarge)
 }
 
 /// The containers of an image, by place.

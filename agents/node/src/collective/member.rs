@@ -145,7 +145,8 @@ fn localise(agent: &Agent, run: &Run, rank: Rank, outcome: Outcome) -> Outcome {
             Ok(Reply::Restart(restart))
         }
         Reply::Started { checkpoint, .. } => {
-            Ok(Reply::Started { checkpoint, directory: files.directory(checkpoint).map_err(CallError::from)? })
+            let directory = files.directory(checkpoint).map_err(CallError::from)?;
+            Ok(Reply::Started { checkpoint, directory, mirrored: files.mirrored(checkpoint) })
         }
         other => Ok(other),
     }
@@ -202,7 +203,7 @@ mod tests {
             }
         });
         has_stalled.recv().unwrap();
-        let started = Reply::Started { checkpoint: CheckpointId(3), directory: "".into() };
+        let started = Reply::Started { checkpoint: CheckpointId(3), directory: "".into(), mirrored: None };
         let (to_leader, _messages) = mpsc::unbounded_channel();
         handle(&agent, &part, &to_leader, &mut BTreeMap::new(), ToMember::Results { seq: 1, outcome: Ok(started) });
         assert!(!disk.is_finished(), "the task waited for the disk");

@@ -10,9 +10,11 @@ use holdfast_core::prefix::application_name::{ApplicationNameError, LONGEST_APPL
 use holdfast_core::prefix::new_directory::longest_name_bytes;
 use holdfast_core::prefix::outputs;
 use holdfast_core::redundancy::registry::is_redundancy_file;
+use holdfast_core::redundancy::{descriptor, partner};
 use holdfast_core::regular_file;
 use holdfast_core::store::{self, DirectoryName, PrefixError};
 use holdfast_model::{CheckpointId, OutputPath, OutputPathError, Rank};
+use holdfast_wire::rank::GroupPlace;
 
 use crate::state::memory::Remembered;
 use crate::store::{Store, StoreError};
@@ -179,6 +181,13 @@ impl RankFiles<'_> {
             Some(direct) => Ok(direct.directory.clone()),
             None => Ok(self.store.rank_directory(checkpoint, self.rank)?),
         }
+    }
+
+    /// The rank's place in its group, if the scheme of the checkpoint keeps copies of its files on another node.
+    pub fn mirrored(&self, checkpoint: CheckpointId) -> Option<GroupPlace> {
+        let described = descriptor::from_tree(&self.store.descriptor(checkpoint, self.rank)?).ok()?;
+        let place = GroupPlace { group: described.group_id, size: described.group_size, index: described.group_rank };
+        (described.descriptor.scheme == partner::NAME).then_some(place)
     }
 
     /// The rank's files without redundancy files.

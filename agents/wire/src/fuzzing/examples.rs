@@ -37,7 +37,7 @@ use holdfast_wire::peer::{
     ToMirror,
 };
 use holdfast_wire::plan::{PlanParts, RunRequest};
-use holdfast_wire::rank::{Awaited, Call, Hello, Interface, ProgramState, Reply, Restart, ToAgent, ToRank};
+use holdfast_wire::rank::{Awaited, Call, GroupPlace, Hello, Interface, ProgramState, Reply, Restart, ToAgent, ToRank};
 use holdfast_wire::run::{
     AgentReady, AgentStart, Cache, CheckpointSchedule, FaultInjection, FaultPoint, Lookup, RunPlan, Settings,
     SharedStart, SourceName, TrustMaterial, Watchdog,
@@ -111,7 +111,11 @@ fn replies() -> Vec<Reply> {
         Reply::Restart(restart),
         Reply::Flag(true),
         Reply::Level(Some(Level::Prefix)),
-        Reply::Started { checkpoint: CHECKPOINT, directory: "/tmp".into() },
+        Reply::Started {
+            checkpoint: CHECKPOINT,
+            directory: "/tmp".into(),
+            mirrored: Some(GroupPlace { group: 4, size: 2, index: 1 }),
+        },
         Reply::Name(Some("step 7".to_owned())),
         Reply::Path("/tmp/file".into()),
         Reply::Completed { checkpoint: CHECKPOINT, kept: true, halt: None },

@@ -12,6 +12,7 @@
 
 pub mod fault_schedule;
 pub mod faults;
+mod workspace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::BoxFuture;
-use holdfast_core::owned::{Access, Base, Found, Marker, OwnedDirectory, OwnedError};
+use holdfast_core::owned::{Access, Found, OwnedError};
 use holdfast_model::NodeName;
 use holdfast_wire::environment;
 use holdfast_wire::run::{AgentReady, AgentStart};
@@ -43,6 +44,7 @@ use crate::host::{host_name, process, program};
 use crate::spec::{self, Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, virtual_node};
 use fault_schedule::FaultSchedule;
 use faults::{InjectedFault, LocalSettings};
+use workspace::{ROOTS, Workspace, marker};
 
 /// Maximum number of agents that are being started at a time: for each processor of this machine, and in total.
 const STARTS_A_PROCESSOR: usize = 4;
@@ -95,7 +97,8 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             && record.identity.nodes.len() == next.spec.nodes as usize
             && details.is_ok_and(|directories| {
                 let roots = record.identity.nodes.iter().filter(|node| directories.roots.join(node.as_str()).is_dir());
-                directories.workspace.is_some() && !has_ended(directories.end) && roots.count() >= next.needed
+                let stays = directories.workspace.as_ref().is_some_and(|path| !workspace::has_expired(path));
+                stays && !has_ended(directories.end) && roots.count() >= next.needed
             })
     },
     place: |record| {
@@ -131,56 +134,12 @@ impl LocalDirectories {
     /// Opens the workspace, if there is one: refused if it was not made for this job.
     fn check(&self, job_id: &str) -> Result<Option<Workspace>, OwnedError> {
         let Some(path) = &self.workspace else { return Ok(None) };
-        let Some(directory) = OwnedDirectory::open(path, Access::Private)? else { return Ok(None) };
-        directory.check_marker(&marker(job_id))?;
+        let Some(workspace) = Workspace::open(path, job_id)? else { return Ok(None) };
         // What is removed with a node is below the workspace and nowhere else.
         if self.roots != path.join(ROOTS) {
             return Err(OwnedError::Refused { path: self.roots.clone(), found: Found::NoMarker });
         }
-        Ok(Some(Workspace { directory }))
-    }
-}
-
-/// The name of the directory with the roots in a workspace.
-const ROOTS: &str = "nodes";
-
-/// The marker of the workspace of a job.
-fn marker(job_id: &str) -> Marker<'_> {
-    Marker { kind: "workspace", job: job_id, prefix: None }
-}
-
-/// The workspace of a job, open and checked.
-#[derive(Debug)]
-struct Workspace {
-    directory: OwnedDirectory,
-}
-
-impl Workspace {
-    /// Makes a workspace with a random name below the temporary directory.
-    fn create(user: &str, job_id: &str) -> Result<Self, OwnedError> {
-        let stem = format!("holdfast-{user}-");
-        let directory =
-            Base::trusted(&std::env::temp_dir())?.new_random_directory(&stem, Access::Private, &marker(job_id))?;
-        Ok(Workspace { directory })
-    }
-
-    /// Makes the roots of the nodes. If that fails, nothing is left of the workspace.
-    fn make_roots(&self, nodes: &[NodeName], job_id: &str) -> Result<(), OwnedError> {
-        let make = || {
-            let roots = self.roots()?;
-            nodes.iter().try_for_each(|node| roots.create_directory(node.as_str(), Access::Private).map(drop))
-        };
-        make().inspect_err(|_| {
-            let path = self.directory.path();
-            let parent = path.parent().map(Base::trusted);
-            if let (Some(Ok(parent)), Some(name)) = (parent, path.file_name()) {
-                let _ = parent.remove_tree(name, Access::Private, &marker(job_id));
-            }
-        })
-    }
-
-    fn roots(&self) -> Result<OwnedDirectory, OwnedError> {
-        self.directory.create_directory(ROOTS, Access::Private)
+        Ok(Some(workspace))
     }
 }
 
@@ -219,6 +178,7 @@ impl Local {
         let nodes: Vec<NodeName> = (0..spec.nodes).map(virtual_node).collect();
         let identity = checked(job_id, user, nodes)?;
         let AllocationIdentity { job_id, user, nodes } = &identity;
+        workspace::remove_expired(&std::env::temp_dir(), user, SystemTime::now());
         let workspace = Workspace::create(user, job_id).map_err(AllocationError::Workspace)?;
         workspace.make_roots(nodes, job_id)?;
         let end = spec.end_from(SystemTime::now());
@@ -262,6 +222,9 @@ impl Local {
     ) -> Result<Self, AllocationError> {
         let program = program::ourselves()?;
         let workspace = directories.check(&identity.job_id)?;
+        if let Some(workspace) = &workspace {
+            workspace.use_again()?;
+        }
         let logs = AgentLogs::create(&logs)?;
         let injected = workspace.as_ref().map(injected_in).unwrap_or_default();
         let faults = FaultSchedule::new(faults, injected);
@@ -418,13 +381,14 @@ impl Allocation for Local {
         AllocationRecord::new(ENTRY.facts.name, &self.identity, &self.directories)
     }
 
+    fn keep(&self) -> Result<(), AllocationError> {
+        let Some(workspace) = &self.workspace else { return Ok(()) };
+        Ok(workspace.keep(&self.identity.job_id, self.end(), SystemTime::now())?)
+    }
+
     fn release(&self) -> Result<(), AllocationError> {
-        let Some(Workspace { directory }) = &self.workspace else { return Ok(()) };
-        let (Some(parent), Some(name)) = (directory.path().parent(), directory.path().file_name()) else {
-            return Ok(());
-        };
-        let base = Base::trusted(parent)?;
-        remove(|| base.remove_tree(name, Access::Private, &marker(&self.identity.job_id)))?;
+        let Some(workspace) = &self.workspace else { return Ok(()) };
+        remove(|| workspace.remove(&self.identity.job_id))?;
         Ok(())
     }
 

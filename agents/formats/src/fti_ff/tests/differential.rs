@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::path::Path;
 
 use crate::fti_ff::checkpoint::Checkpoint;
-use crate::fti_ff::differential::{CheckpointFile, Image, UNIT, VariableSource, Written};
+use crate::fti_ff::differential::{CheckpointFile, Image, UNIT, VariableSource, Written, file_size};
 use crate::fti_ff::layout::Layout;
 use crate::fti_ff::verify;
 
@@ -34,8 +34,9 @@ fn save(
 ) -> (Image, Written) {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
     let (checkpoint, timestamp) = (3, 77);
-    let into = CheckpointFile { file: &file, path, layout, checkpoint, timestamp, held, previous };
+    let into = CheckpointFile { file: &file, path, layout, checkpoint, timestamp, partner_size: None, held, previous };
     let written = into.write(memory).unwrap();
+    assert_eq!(file_size(layout, previous, &memory.variables()).unwrap(), file.metadata().unwrap().len());
     check(path, memory);
     written
 }

@@ -63,7 +63,7 @@ async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallError> {
         }
     }
     cx.emit(AgentEvent::CheckpointStarted { generation: cx.generation(), checkpoint });
-    Ok(Reply::Started { checkpoint, directory: PathBuf::new() })
+    Ok(Reply::Started { checkpoint, directory: PathBuf::new(), mirrored: None })
 }
 
 /// Begins a dataset, in cache or in the prefix directory itself.

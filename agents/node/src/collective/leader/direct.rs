@@ -42,7 +42,7 @@ pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, C
     let path = cx.settings().prefix.join(directory.as_str());
     cx.order(cx.nodes_with_ranks(&Order::OpenDirect { checkpoint, directory: path })).await?;
     cx.emit(AgentEvent::CheckpointStarted { generation: cx.generation(), checkpoint });
-    Ok(Reply::Started { checkpoint, directory: PathBuf::new() })
+    Ok(Reply::Started { checkpoint, directory: PathBuf::new(), mirrored: None })
 }
 
 /// All ranks have written their files. Returns the bytes of all files.
