@@ -88,7 +88,8 @@ impl Node {
             start_within: LIMIT,
             suspends: None,
         };
-        let on_node = |index| PairOnNode { index, config: config(index), sides: SidesOnNode::Both, peer: None };
+        let on_node =
+            |index| PairOnNode { index, config: config(index), sides: SidesOnNode::Both, restore: false, peer: None };
         let plan = plan((0..pairs).map(on_node).collect(), &[(PART, "copy")]);
         let accepted = cluster.runtime.block_on(cluster.client.pairs_plan(address, &plan))?;
         Ok(Node { cluster, address, registry: accepted.registry, pairs })
@@ -145,6 +146,8 @@ pub fn plan(pairs: Vec<PairOnNode>, variables: &[(&str, &str)]) -> PairsPlan {
         pairs,
         jobs: Vec::new(),
         settings: PairsSettings {
+            save_to: None,
+            restore_from: Vec::new(),
             lease: Duration::from_secs(2),
             pin_watcher: None,
             directory: PathBuf::from("/"),

@@ -67,6 +67,7 @@ impl TwoNodes {
         let mut registries = Vec::new();
         for (at, sides) in [SidesOnNode::Main, SidesOnNode::Replica].into_iter().enumerate() {
             let on_node = |index| PairOnNode {
+                restore: false,
                 index,
                 config: PairConfig { name: format!("pair{index}"), ..config.clone() },
                 sides,

@@ -66,6 +66,7 @@ mod pair_devices;
 mod pair_faults;
 mod pair_programs;
 mod pair_reports;
+mod pair_runs;
 mod pair_settings;
 mod pair_takeover;
 mod pairs;

@@ -61,7 +61,8 @@ fn process_state(pid: u32) -> Option<char> {
 }
 
 /// The registry of a copy, which expects the incarnations of now.
-fn registry_of(pid: u32) -> Registry {
+/// The registry of a copy.
+pub fn registry_of(pid: u32) -> Registry {
     Registry::open(&registry_path(pid)).unwrap()
 }
 

@@ -1,15 +1,15 @@
 //! What the keys of `kind: replicated` change, each shown by a job that would end otherwise, or not at all, without it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_shm::Registry;
 use rustix::process::Signal;
 use rustix::thread::sched_getaffinity;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
+use crate::pair_faults::registry_of;
 use crate::pair_programs::compile;
 use crate::pairs::{list, printed, run, sees, waits_for_line, waits_for_state};
 use crate::world::{Running, World, signal};
@@ -292,14 +292,6 @@ fn last_run(world: &World, side: &str) -> Duration {
     Duration::from_nanos(u64::from_ne_bytes(bytes.try_into().unwrap()))
 }
 
-/// The registry of a copy.
-fn registry(pid: u32) -> Registry {
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
-    let variables: Vec<_> = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-    let path = variables.iter().find_map(|it| it.strip_prefix("HOLDFAST_PAIRS=")).unwrap();
-    Registry::open(Path::new(path)).unwrap()
-}
-
 /// The shortest time between two checkpoints that arrive at the other node one after the other.
 fn shortest_gap(period: &str, checkpoints: usize) -> Duration {
     let world = World::new();
@@ -309,7 +301,7 @@ fn shortest_gap(period: &str, checkpoints: usize) -> Duration {
     );
     let mut job = run(&world, &spec(&world, 2, &pair, ""));
     sees(&mut job, "dnn0", "awake", Some("main"));
-    let registry = registry(waits_for_state(&world, 0, "replica", "asleep"));
+    let registry = registry_of(waits_for_state(&world, 0, "replica", "asleep"));
     let mut times: Vec<u64> = Vec::new();
     world.wait("mirrored checkpoints", || {
         let newest = registry.newest(0)?.stored_at;

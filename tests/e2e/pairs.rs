@@ -205,11 +205,11 @@ fn signal_ends_all_copies() {
     waits_for_line(&world, "dnn0.main", "6");
     waits_for_state(&world, 0, "replica", "asleep");
     job.signal(Signal::TERM);
-    job.ends_with(75).prints(&["ended by SIGTERM; the next `holdfast run` begins all pairs from the start"]);
+    job.ends_with(75).prints(&["ended by SIGTERM; the next `holdfast run` goes on from the saved checkpoints"]);
     world.assert_nothing_is_left();
     let prefix = world.prefix();
     let status = world.run(world.holdfast(["status", "--prefix", prefix.to_str().unwrap()])).with_code(0);
-    status.prints(&["not finished; `holdfast run` begins all pairs from the start"]);
+    status.prints(&["not finished; `holdfast run` goes on from the saved checkpoints"]);
     // There is nothing to drain.
     let listed = pairs(&world, ["list"]);
     assert_eq!(listed.status.code(), Some(69));

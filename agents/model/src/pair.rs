@@ -368,6 +368,25 @@ pub enum PairChange {
     LeaseExpired {
         side: Side,
     },
+    /// The pair goes on from this checkpoint, which an earlier run of the job has saved.
+    Restored {
+        checkpoint: u64,
+        /// What the program gave with it, such as a step.
+        tag: i64,
+    },
+    /// What an earlier run has saved cannot be used: an older one is, or the pair begins from the start.
+    NotRestored {
+        reason: String,
+    },
+    /// The newest checkpoint was written to the prefix directory, because the job ends before the pair is finished.
+    Saved {
+        checkpoint: u64,
+        tag: i64,
+    },
+    /// The newest checkpoint could not be written there.
+    NotSaved {
+        reason: String,
+    },
     /// The registry could not be used any more: its copies were killed, and the checkpoints in it are lost.
     RegistryReplaced {
         reason: String,

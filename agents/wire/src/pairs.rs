@@ -79,6 +79,9 @@ pub struct PairOnNode {
     pub index: u32,
     pub config: PairConfig,
     pub sides: SidesOnNode,
+    /// No copy of it has been awake in this run: it goes on from what an earlier run has saved.
+    #[serde(default)]
+    pub restore: bool,
     /// The agent of the other copy's node. `None` if both copies are here, or if that agent is not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<SocketAddr>,
@@ -98,6 +101,13 @@ pub struct PairsSettings {
     /// The directory for the output of copies and jobs, below a prefix directory. `None`: beside the registry.
     #[serde(default)]
     pub output: Option<PathBuf>,
+    /// Where the newest checkpoints of pairs that are not finished are written when the job ends, below a prefix
+    /// directory. `None`: nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save_to: Option<PathBuf>,
+    /// Where earlier runs have written theirs, the newest run first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restore_from: Vec<PathBuf>,
     /// Variables in addition to the agent's environment.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
@@ -200,8 +210,9 @@ impl PairsPlan {
             check_command(&job.name, &job.command)?;
         }
         let settings = &self.settings;
-        if let Some(directory) = [&settings.directory].into_iter().chain(&settings.output).find(|at| !at.is_absolute())
-        {
+        let saved = settings.save_to.iter().chain(&settings.restore_from);
+        let mut directories = [&settings.directory].into_iter().chain(&settings.output).chain(saved);
+        if let Some(directory) = directories.find(|at| !at.is_absolute()) {
             return Err(PlanFault::Directory(directory.clone()));
         }
         match settings

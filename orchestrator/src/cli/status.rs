@@ -245,7 +245,7 @@ fn stage_text(stage: Option<&Stage>, has_pairs: bool) -> String {
         }
         Some(Stage::Finished { exit_code: exit::FINISHED, .. }) => "finished".to_owned(),
         Some(Stage::Finished { exit_code: exit::NOT_FINISHED, .. }) if has_pairs => {
-            "ended with exit code 75, not finished; `holdfast run` begins all pairs from the start".to_owned()
+            "ended with exit code 75, not finished; `holdfast run` goes on from the saved checkpoints".to_owned()
         }
         Some(Stage::Finished { exit_code: exit::NOT_FINISHED, .. }) => {
             "ended with exit code 75, not finished; `holdfast run` continues it".to_owned()

@@ -106,6 +106,7 @@ impl LogEvent {
             LogEvent::TookOver { generation } => format!("took over the running job at generation {generation}"),
             LogEvent::PairsTakenOver { epoch } => format!("took over the running pairs (orchestrator number {epoch})"),
             LogEvent::PairsEnding { reason } => format!("ending all copies and jobs: {reason}"),
+            LogEvent::PairsSaved { pairs, older, without } => pairs_saved(*pairs, older, without),
             LogEvent::Stopping { reason } => format!("stopping: {reason}"),
             LogEvent::Drained { .. } => return None,
             LogEvent::ScriptEvent { kind, note, .. } => match note {
@@ -327,6 +328,25 @@ fn within(millis: u64) -> String {
     }
 }
 
+/// What the next run of a job with pairs goes on from.
+fn pairs_saved(pairs: usize, older: &[String], without: &[String]) -> String {
+    let mut text = match pairs {
+        0 => "no checkpoint of this run is saved".to_owned(),
+        1 => "the newest checkpoint of 1 pair is saved, `holdfast run` goes on from it".to_owned(),
+        pairs => format!("the newest checkpoints of {pairs} pairs are saved, `holdfast run` goes on from them"),
+    };
+    for (names, what) in
+        [(older, "from an older checkpoint, of an earlier run"), (without, "from the start, without a checkpoint")]
+    {
+        if !names.is_empty() {
+            let (shown, more) = (names.iter().take(8).cloned().collect::<Vec<_>>(), names.len().saturating_sub(8));
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            text.push_str(&format!("; {}{more}: {what}", shown.join(", ")));
+        }
+    }
+    text
+}
+
 /// What changed in a pair, or in a non-critical job.
 fn pair_text(change: &PairChange) -> String {
     match change {
@@ -345,6 +365,16 @@ fn pair_text(change: &PairChange) -> String {
         PairChange::GivenUp { side, failures } => format!("{side} given up after {failures} failures"),
         PairChange::Finished { side } => format!("finished by its {side}"),
         PairChange::LeaseExpired { side } => format!("{side} killed: its lease ran out"),
+        PairChange::Restored { checkpoint, tag } => {
+            format!("goes on from checkpoint {checkpoint} of an earlier run (tag {tag})")
+        }
+        PairChange::NotRestored { reason } => format!("a checkpoint of an earlier run cannot be used: {reason}"),
+        PairChange::Saved { checkpoint, tag } => {
+            format!("checkpoint {checkpoint} (tag {tag}) saved for the next run")
+        }
+        PairChange::NotSaved { reason } => {
+            format!("the newest checkpoint is not saved, and is lost when the nodes are released: {reason}")
+        }
         PairChange::RegistryReplaced { reason } => {
             format!("copies killed, checkpoints in shared memory lost, because the registry was replaced: {reason}")
         }

@@ -55,6 +55,15 @@ vocabulary! {
     PairsEnding {
         reason: String,
     },
+    /// A job with pairs has ended before they were finished: what the next run goes on from.
+    PairsSaved {
+        /// The number of pairs whose newest checkpoints are in the prefix directory.
+        pairs: usize,
+        /// Pairs of which only an earlier run has saved one.
+        older: Vec<String>,
+        /// Pairs of which there is none.
+        without: Vec<String>,
+    },
     /// A command of `before:` or `after:` is started.
     SiteCommandStarted {
         /// `before` or `after`.

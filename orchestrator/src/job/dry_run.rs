@@ -38,7 +38,7 @@ pub fn plan(spec: &JobSpec, again: bool, restart: &RestartChoice) -> Result<Plan
     plan.refuse(check_prefix(&job_prefix));
     plan.refuse(restart_choice::check(spec, again, restart));
     if let Some(pairs) = &spec.replicated {
-        let (text, refusal) = replicated::plan(spec, pairs, &job_prefix)?;
+        let (text, refusal) = replicated::plan(spec, pairs, &job_prefix, restart)?;
         plan.text.push_str(&text);
         plan.refuse(refusal.map_or(Ok(()), Err));
     }

@@ -125,6 +125,15 @@ pub struct PairsProgress {
     pub requests_done: u64,
     /// The numbers of pairs on two nodes whose replica is to be awake, as a user requested.
     pub replica_preferred: BTreeSet<u32>,
+    /// The numbers of pairs of which a copy has been awake in this run.
+    #[serde(default)]
+    pub begun: BTreeSet<u32>,
+    /// The name of this run's directory of checkpoints, which are saved when it ends.
+    #[serde(default)]
+    pub save_to: Option<String>,
+    /// Those of earlier runs, the newest first.
+    #[serde(default)]
+    pub restore_from: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

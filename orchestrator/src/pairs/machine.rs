@@ -227,7 +227,7 @@ impl fmt::Display for Outcome {
         match self.end {
             // Checkpoints are in the memory of the nodes only.
             PairsEnd::Halted { .. } | PairsEnd::Signal { .. } => {
-                f.write_str("; the next `holdfast run` begins all pairs from the start")
+                f.write_str("; the next `holdfast run` goes on from the saved checkpoints")
             }
             _ => Ok(()),
         }

@@ -128,19 +128,21 @@ impl Placement {
         of_pairs.chain(self.jobs.iter().map(|(_, node)| node)).cloned().collect()
     }
 
-    /// The plan of a node. `agents` are the addresses of the agents that are up; `finished` are pairs of all nodes.
+    /// The plan of a node. `agents` are the addresses of the agents that are up; of the pairs of all nodes, `finished`
+    /// are finished, and copies of `begun` have been awake in this run.
     pub fn plan(
         &self,
         node: &NodeName,
         epoch: u64,
         settings: &PairsSettings,
         agents: &BTreeMap<NodeName, SocketAddr>,
-        finished: &BTreeSet<u32>,
+        (finished, begun): (&BTreeSet<u32>, &BTreeSet<u32>),
     ) -> PairsPlan {
         let on_node = |(index, (config, place)): (u32, &(PairConfig, PairPlace))| {
             let sides = place.sides_on(node)?;
             let peer = sides.only().and_then(|side| agents.get(place.node(side.other()))).copied();
-            Some(PairOnNode { index, config: config.clone(), sides, peer })
+            let restore = !settings.restore_from.is_empty() && !begun.contains(&index);
+            Some(PairOnNode { index, config: config.clone(), sides, restore, peer })
         };
         let pairs: Vec<PairOnNode> = (0..).zip(&self.pairs).filter_map(on_node).collect();
         PairsPlan {

@@ -310,6 +310,13 @@ impl PairMachine {
         self.course != Course::Runs
     }
 
+    /// A pair that is finished stays so.
+    fn set_ended(&mut self) {
+        if self.course == Course::Runs {
+            self.course = Course::Ended;
+        }
+    }
+
     /// No process of the pair exists on this node.
     pub fn is_gone(&self) -> bool {
         !self.copies.iter().flatten().any(Copy::exists)
@@ -407,9 +414,9 @@ impl PairMachine {
                     self.course = Course::Finished;
                 }
             }
-            Event::End => self.course = Course::Ended,
+            Event::End => self.set_ended(),
             Event::EndAtOnce => {
-                self.course = Course::Ended;
+                self.set_ended();
                 self.end_all(now, out);
                 for copy in self.copies.iter_mut().flatten() {
                     if let Phase::Ending { kill_at: Some(at), .. } = &mut copy.phase {

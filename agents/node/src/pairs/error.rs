@@ -27,8 +27,8 @@ pub enum PairsError {
          `pin_watcher`"
     )]
     Cpu { cpu: u32, allowed: String },
-    #[error("the directory for output {} is not below a prefix directory of this job", .0.display())]
-    Output(PathBuf),
+    #[error("the directory {} is not below a prefix directory of this job", .0.display())]
+    NotInPrefix(PathBuf),
     #[error(transparent)]
     Claim(#[from] ClaimError),
     #[error(transparent)]

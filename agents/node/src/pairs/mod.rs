@@ -13,6 +13,7 @@ mod mirror;
 mod process;
 mod registry_file;
 mod requests;
+mod saved;
 mod start;
 mod state;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use holdfast_model::Side;
 use holdfast_model::pair::{CopyState, JobConfig, JobRunState, PairChange, PairConfig, PairStatus};
+use holdfast_shm::Registry;
 use holdfast_wire::pairs::{
     AdoptedCopy, CommandRequest, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop, PairsSync,
 };
@@ -137,10 +139,10 @@ impl Pairs {
             running.requests.send(Request::Plan(plan));
             return Ok(accepted(running));
         }
-        if let Some(output) = &plan.settings.output
-            && !self.prefixes.is_above(output)
-        {
-            return Err(PairsError::Output(output.clone()));
+        let settings = &plan.settings;
+        let mut in_prefix = settings.output.iter().chain(&settings.save_to).chain(&settings.restore_from);
+        if let Some(other) = in_prefix.find(|directory| !self.prefixes.is_above(directory)) {
+            return Err(PairsError::NotInPrefix(other.clone()));
         }
         let running = self.start(plan)?;
         let accepted = accepted(&running);
@@ -201,7 +203,7 @@ impl Pairs {
         completed.map_err(|error| PairsError::Io { action: "end the pairs".to_owned(), source: error.into() })?
     }
 
-    /// Removes what a later agent would go on with.
+    /// Saves the newest checkpoints, and removes what a later agent would go on with.
     fn complete_end(&self) -> Result<(), PairsError> {
         let _changing = self.changing.lock();
         let Some(mut running) = self.running.lock().take() else { return Ok(()) };
@@ -210,8 +212,16 @@ impl Pairs {
             let _ = thread.join();
         }
         let directory = self.directory();
+        let registry = directory.join(registry_file::NAME);
+        match Registry::open(&registry) {
+            Ok(open) => {
+                let state = state::read(&directory, &clock::boot());
+                self.report(saved::save(&open, &running.plan, state.as_ref()));
+            }
+            Err(error) => tracing::error!(%error, "checkpoints_not_saved"),
+        }
         state::remove(&directory)?;
-        state::remove_file(&directory.join(registry_file::NAME))
+        state::remove_file(&registry)
     }
 
     /// Ends all copies and jobs because the agent ends for good.
@@ -248,6 +258,12 @@ impl Pairs {
             || report.jobs.iter().any(|job| matches!(job.state, JobRunState::Running | JobRunState::Suspended))
     }
 
+    fn report(&self, changes: Vec<(String, PairChange)>) {
+        for (pair, change) in changes {
+            self.events.add(watcher::event(pair, change));
+        }
+    }
+
     /// The directory of registry and state.
     fn directory(&self) -> PathBuf {
         self.paths.control().join(DIRECTORY)
@@ -261,13 +277,14 @@ impl Pairs {
         let kept = state::read(&at, &clock::boot()).filter(|kept| is_compatible(&kept.plan, &plan));
         let registry_path = at.join(registry_file::NAME);
         let opened = registry_file::open(&registry_path, &self.paths.job_id, &plan, kept)?;
-        let OpenedRegistry { registry, kept, replaced } = opened;
+        let OpenedRegistry { registry, kept, is_new, replaced } = opened;
         if let Some(reason) = replaced {
-            for pair in &plan.pairs {
-                let change = PairChange::RegistryReplaced { reason: reason.clone() };
-                let name = pair.config.name.clone();
-                self.events.add(watcher::event(name, change));
-            }
+            let change =
+                |pair: &PairOnNode| (pair.config.name.clone(), PairChange::RegistryReplaced { reason: reason.clone() });
+            self.report(plan.pairs.iter().map(change).collect());
+        }
+        if is_new {
+            self.report(saved::restore(&registry, &plan));
         }
         let board = Arc::new(Board::new(self.instance, registry_path));
         let failed = |source| PairsError::Io { action: "watch the pairs".to_owned(), source };

@@ -21,6 +21,7 @@ pub(super) const NAME: &str = "registry";
 pub(super) struct OpenedRegistry {
     pub registry: Registry,
     pub kept: Option<State>,
+    pub is_new: bool,
     /// Why there is a new one in place of an earlier one.
     pub replaced: Option<String>,
 }
@@ -37,7 +38,7 @@ pub(super) fn open(
     if fs::symlink_metadata(path).is_ok() {
         let reason = match Registry::open(path) {
             Ok(registry) if registry.is_of_job(job) && registry.layout() == layout => {
-                return Ok(OpenedRegistry { registry, kept, replaced });
+                return Ok(OpenedRegistry { registry, kept, is_new: false, replaced });
             }
             Ok(registry) => {
                 kill_registered(&registry);
@@ -59,7 +60,7 @@ pub(super) fn open(
         processes.filter_map(|(_, id)| ObservedProcess::open(id)).for_each(|process| process.signal(Signal::KILL));
     }
     let kept = kept.map(without_copies);
-    Ok(OpenedRegistry { registry: Registry::create(path, &layout, job)?, kept, replaced })
+    Ok(OpenedRegistry { registry: Registry::create(path, &layout, job)?, kept, is_new: true, replaced })
 }
 
 /// The state after all copies were killed.

@@ -227,6 +227,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let job = |name: &str| JobConfig { name: name.to_owned(), command: Vec::new(), order: 1, restart: RESTART };
         let settings = PairsSettings {
+            save_to: None,
+            restore_from: Vec::new(),
             lease: Duration::from_secs(2),
             pin_watcher: None,
             directory: root.path().to_owned(),

@@ -164,7 +164,7 @@ impl From<PairsError> for Rejection {
             PairsError::OtherPlan | PairsError::NoPlan | PairsError::Command(_) => {
                 (StatusCode::CONFLICT, FailureKind::InvalidRequest)
             }
-            PairsError::Plan(_) | PairsError::Cpu { .. } | PairsError::Output(_) => {
+            PairsError::Plan(_) | PairsError::Cpu { .. } | PairsError::NotInPrefix(_) => {
                 (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest)
             }
             PairsError::Claim(_) | PairsError::Registry(_) | PairsError::Stream(_) | PairsError::Io { .. } => {

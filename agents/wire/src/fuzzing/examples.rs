@@ -605,6 +605,7 @@ pub fn pair_config(name: &str, command: Vec<String>) -> PairConfig {
 
 pub fn pairs_plan() -> PairsPlan {
     let pair = |index: u32, sides, peer| PairOnNode {
+        restore: index == 0,
         index,
         config: pair_config(&format!("dnn{index}"), vec!["./dnn".to_owned(), index.to_string()]),
         sides,
@@ -617,6 +618,8 @@ pub fn pairs_plan() -> PairsPlan {
         pairs: vec![pair(0, SidesOnNode::Both, None), pair(1, SidesOnNode::Replica, peer)],
         jobs: vec![JobConfig { name: "app0".to_owned(), command, order: 1, restart: back_off() }],
         settings: PairsSettings {
+            save_to: Some("/p/.holdfast/pairs.saved/18-1".into()),
+            restore_from: vec!["/p/.holdfast/pairs.saved/17-1".into()],
             lease: Duration::from_secs(2),
             pin_watcher: Some(1),
             directory: "/p".into(),

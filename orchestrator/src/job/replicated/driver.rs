@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_core::owned::OwnedError;
 use holdfast_core::state_directory::StateDirectory;
 use holdfast_failover::lease::Orders;
 use holdfast_model::NodeName;
+use holdfast_model::pair::PairStatus;
 use holdfast_wire::agent::{AgentEvent, HaltReport, PollReply};
 use holdfast_wire::pairs::{PairsPlan, PairsSettings, PairsStop, PairsSync, PeerOfPair};
 use tokio::sync::{Notify, mpsc};
@@ -19,6 +21,7 @@ use super::super::error::RunError;
 use super::super::record::JobRecord;
 use super::super::release::release;
 use super::super::reporter::Reporter;
+use super::super::restart_choice;
 use super::super::settings;
 use super::super::shell::{JobShell, RunOptions};
 use super::super::signals::Signals;
@@ -27,13 +30,14 @@ use super::follow::{FollowReport, FollowedNode, Follower};
 use super::history::{History, quote_output};
 use super::opening::{self, Opened};
 use super::requests::{PairRequest, PairRequests};
+use super::saved::{self, Left};
 use crate::allocation::Allocation;
 use crate::events::report::PairReport;
 use crate::events::{LogEvent, PrefixReport, RunReport};
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetEvent, RequestError, to_each};
-use crate::pairs::{Action, AgentsConfig, Event, Machine, Outcome, Placement};
+use crate::pairs::{Action, AgentsConfig, Event, Machine, Outcome, PairsEnd, Placement};
 use crate::relaunch::Changes;
 use crate::spec::{JobSpec, Replicated};
 
@@ -43,6 +47,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(250);
 const LAST_EVENTS_WITHIN: Duration = Duration::from_secs(1);
 /// The output of copies is not waited for longer.
 const OUTPUT_WITHIN: Duration = Duration::from_secs(5);
+/// Nor is the list of what was saved.
+const SAVED_WITHIN: Duration = Duration::from_secs(10);
 /// An agent delays the answer about its pairs by this at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// The longest time between two looks at which orchestrator is the newest one.
@@ -56,6 +62,7 @@ const SHORTEST_PATIENCE: Duration = Duration::from_secs(2);
 pub async fn run(options: &RunOptions, replicated: &Replicated) -> Result<RunReport, RunError> {
     let (spec, began) = (&options.spec, Instant::now());
     let prepared = opening::preflight(spec, replicated)?;
+    restart_choice::check(spec, options.again, &options.restart)?;
     let mut shell = JobShell::begin(options)?;
     let prefix = shell.prefix.clone();
     if !options.again
@@ -67,7 +74,8 @@ pub async fn run(options: &RunOptions, replicated: &Replicated) -> Result<RunRep
         return Ok(report(spec, &prefix, (job_id, outcome, exit::FINISHED), Vec::new(), began));
     }
     let mut reporter = shell.reporter(&prefix)?;
-    let opened = opening::open(spec, replicated, &prepared, &prefix, (&mut reporter, &mut shell.signals)).await;
+    let from = (&*prefix, &options.restart);
+    let opened = opening::open(spec, replicated, &prepared, from, (&mut reporter, &mut shell.signals)).await;
     let ended = match opened {
         Err(error) => Err(error),
         Ok(opened) => {
@@ -126,6 +134,8 @@ impl Job<'_> {
                 pin_watcher: replicated.settings.pin_watcher,
                 directory,
                 output: Some(opening::output(prefix)),
+                save_to: pairs.progress.save_to.as_deref().map(|run| saved::directory(prefix, run)),
+                restore_from: pairs.progress.restore_from.iter().map(|run| saved::directory(prefix, run)).collect(),
                 environment: replicated.settings.env.clone(),
             },
             wait: LONGEST_WAIT.min(replicated.settings.lease / 4),
@@ -176,6 +186,7 @@ impl Job<'_> {
             let report = report(spec, prefix, ended, report_pairs, began);
             return Ok(EndedJob { report, is_replaced: true });
         }
+        driver.end_saving(&outcome.end).await;
         driver.reporter.emit(LogEvent::Finished { exit_code, message: message.clone() });
         let Driver { mut agents, allocation, mut record, mut reporter, followers, was_awake, .. } = driver;
         drop(followers);
@@ -439,7 +450,7 @@ impl Driver {
                 None
             }
             FollowReport::Reported { node, report, asked, .. } => {
-                self.was_awake |= report.pairs.iter().any(|pair| pair.awake().is_some());
+                self.note_begun(&report.pairs);
                 if report.version == 0 {
                     // An agent that was restarted meanwhile at the same address.
                     return Some(Event::AgentLost { node, reason: "it has no plan".to_owned() });
@@ -500,6 +511,52 @@ impl Driver {
             self.reporter.emit(LogEvent::HaltSet { reason: reason.clone() });
             Event::Halt { reason, at_once: immediate }
         })
+    }
+
+    /// Pairs of which a copy is awake for the first time: from now on they have checkpoints of this run.
+    fn note_begun(&mut self, pairs: &[PairStatus]) {
+        let begun = self.record.state.pairs.as_ref().map(|pairs| &pairs.progress.begun);
+        let is_new =
+            |pair: &&PairStatus| pair.awake().is_some() && begun.is_some_and(|begun| !begun.contains(&pair.pair));
+        let new: Vec<u32> = pairs.iter().filter(is_new).map(|pair| pair.pair).collect();
+        if !new.is_empty() {
+            self.was_awake = true;
+            self.record_pairs(|progress| progress.begun.extend(new));
+        }
+    }
+
+    /// Reports which checkpoints the next run goes on from, and removes those that it does not need.
+    async fn end_saving(&mut self, end: &PairsEnd) {
+        let Some(progress) = self.record.state.pairs.as_ref().map(|pairs| pairs.progress.clone()) else { return };
+        let finished = self.machine.finished().clone();
+        let unfinished = (0..).zip(self.placement.pairs()).filter(|(at, _)| !finished.contains(at));
+        let unfinished: Vec<String> = unfinished.map(|(_, place)| place.name.clone()).collect();
+        let (prefix, is_over) = (self.prefix.clone(), *end == PairsEnd::Finished);
+        let look = tokio::task::spawn_blocking(move || {
+            let left = saved::left(&prefix, &progress, unfinished)?;
+            let mut kept = Vec::new();
+            if !is_over {
+                kept.extend(progress.save_to);
+                if !(left.older.is_empty() && left.without.is_empty()) {
+                    kept.extend(progress.restore_from);
+                }
+            }
+            saved::remove_all_but(&prefix, &kept);
+            Ok::<_, OwnedError>((left, kept))
+        });
+        // A prefix directory that hangs does not delay the end.
+        match tokio::time::timeout(SAVED_WITHIN, look).await {
+            Ok(Ok(Ok((Left { saved, older, without }, kept)))) => {
+                self.record_pairs(|progress| progress.restore_from.retain(|run| kept.contains(run)));
+                if !is_over {
+                    self.reporter.emit(LogEvent::PairsSaved { pairs: saved.len(), older, without });
+                }
+            }
+            Ok(Ok(Err(error))) => tracing::warn!("it is not known which checkpoints are saved: {error}"),
+            Ok(Err(_)) | Err(_) => {
+                tracing::warn!("it is not known which checkpoints are saved: the prefix directory does not answer");
+            }
+        }
     }
 
     /// Enters what changed of the pairs in the state. It has to survive a crash of this machine.
@@ -565,7 +622,9 @@ impl Driver {
 
     fn plan(&self, node: &NodeName) -> PairsPlan {
         let (agents, finished) = (self.machine.agents(), self.machine.finished());
-        self.placement.plan(node, self.epoch, &self.settings, &agents, finished)
+        let none = BTreeSet::new();
+        let begun = self.record.state.pairs.as_ref().map_or(&none, |pairs| &pairs.progress.begun);
+        self.placement.plan(node, self.epoch, &self.settings, &agents, (finished, begun))
     }
 
     /// Passes the answer to a request on, whose success is this event.

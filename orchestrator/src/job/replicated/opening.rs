@@ -16,10 +16,12 @@ use super::super::error::RunError;
 use super::super::preflight::manager;
 use super::super::release::release;
 use super::super::reporter::Reporter;
+use super::super::restart_choice::RestartChoice;
 use super::super::signals::Signals;
 use super::super::start::set_aside;
-use super::super::state::{JobState, PairsState, Stage, StateError};
+use super::super::state::{JobState, PairsProgress, PairsState, Stage, StateError};
 use super::super::{requeue, site, standalone, start};
+use super::saved::{self, Continued};
 use crate::allocation::{AgentTemplate, Allocation, AllocationRequest, ManagerEntry};
 use crate::exit;
 use crate::host::program::{self, ProgramError};
@@ -85,7 +87,12 @@ fn request<'a>(spec: &'a JobSpec, prepared: &'a Prepared, prefix: &'a Path) -> A
 }
 
 /// The plan of a dry run, and why a run would begin nothing.
-pub fn plan(spec: &JobSpec, replicated: &Replicated, prefix: &Path) -> Result<(String, Option<RunError>), RunError> {
+pub fn plan(
+    spec: &JobSpec,
+    replicated: &Replicated,
+    prefix: &Path,
+    restart: &RestartChoice,
+) -> Result<(String, Option<RunError>), RunError> {
     let prepared = preflight(spec, replicated)?;
     let preview = (prepared.manager.preview)(&request(spec, &prepared, prefix))?;
     let mut text = String::new();
@@ -104,7 +111,8 @@ pub fn plan(spec: &JobSpec, replicated: &Replicated, prefix: &Path) -> Result<(S
         let _ = writeln!(text, "  {line}");
     }
     let mut refusal = preview.refusal.map(RunError::from);
-    if let Some(old) = JobState::read(prefix)?.filter(|old| old.stage == Stage::Running && old.has_nodes()) {
+    let old = JobState::read(prefix)?;
+    if let Some(old) = old.as_ref().filter(|old| old.stage == Stage::Running && old.has_nodes()) {
         match &old.pairs {
             Some(pairs) => {
                 text.push_str(&format!("  would take over job {}\n", old.agents.job_id));
@@ -115,6 +123,13 @@ pub fn plan(spec: &JobSpec, replicated: &Replicated, prefix: &Path) -> Result<(S
                 refusal = refusal.or(compared.err().map(refused));
             }
             None => refusal = refusal.or(Some(RunError::OtherKind { prefix: prefix.to_owned(), running: "job" })),
+        }
+    } else {
+        let places = replicated.pairs.iter().map(|pair| pair.config.name.as_str());
+        let Continued { finished, restore_from } = saved::continued(old.as_ref(), &spec.job, places, restart);
+        if !restore_from.is_empty() {
+            let finished = finished.len();
+            let _ = writeln!(text, "  would go on from the checkpoints of an earlier run; {finished} finished in it");
         }
     }
     Ok((text, refusal))
@@ -136,11 +151,13 @@ pub(super) async fn open(
     spec: &JobSpec,
     replicated: &Replicated,
     prepared: &Prepared,
-    prefix: &Path,
+    (prefix, restart): (&Path, &RestartChoice),
     (reporter, signals): (&mut Reporter, &mut Signals),
 ) -> Result<Opened, RunError> {
     let previous = JobState::read(prefix)?;
     let earlier = previous.as_ref().map(|state| state.agents.job_id.clone());
+    let places = replicated.pairs.iter().map(|pair| pair.config.name.as_str());
+    let continued = saved::continued(previous.as_ref(), &spec.job, places, restart);
     let previous = previous.filter(JobState::has_nodes);
     let logs = StateDirectory::below(prefix).join("agents");
     match previous {
@@ -169,7 +186,7 @@ pub(super) async fn open(
             }
             let allocation = signals.or((prepared.manager.open)(request(spec, prepared, prefix))).await?;
             let job = (spec, replicated, prepared);
-            match begin_with(job, &allocation, prefix, earlier.as_deref()).await {
+            match begin_with(job, &allocation, prefix, earlier.as_deref(), continued).await {
                 Ok((placement, state, claim)) => {
                     start::announce(&state, prefix, reporter);
                     Ok(Opened { allocation, placement, state, claim, took_over: false })
@@ -189,11 +206,17 @@ async fn begin_with(
     allocation: &Arc<dyn Allocation>,
     prefix: &Path,
     earlier: Option<&str>,
+    continued: Continued,
 ) -> Result<(Placement, JobState, Claim), RunError> {
     let (placement, mut state) = begin(spec, replicated, &**allocation, (prefix, prepared))?;
     set_aside(prefix, OUTPUT, earlier);
     make_output(prefix)?;
     let claim = claimed(prefix, &mut state).await?;
+    if let Some(pairs) = &mut state.pairs {
+        let Continued { finished, restore_from } = continued;
+        let run = format!("{}-{}", state.agents.job_id, claim.epoch).replace('/', "_");
+        pairs.progress = PairsProgress { finished, restore_from, save_to: Some(run), ..PairsProgress::default() };
+    }
     write_now(prefix.to_owned(), state.clone()).await?;
     Ok((placement, state, claim))
 }

@@ -213,8 +213,11 @@ impl World {
         abandon_after: Duration,
     ) -> World {
         let root = holdfast_testkit::fast_directory();
-        let on_node = |(index, config)| PairOnNode { index, config, sides: SidesOnNode::Both, peer: None };
+        let on_node =
+            |(index, config)| PairOnNode { index, config, sides: SidesOnNode::Both, restore: false, peer: None };
         let settings = PairsSettings {
+            save_to: None,
+            restore_from: Vec::new(),
             lease: Duration::from_secs(2),
             pin_watcher: None,
             directory: root.path().to_owned(),

@@ -1,0 +1,133 @@
+//! Jobs with pairs that end before their pairs are finished: the next run goes on from the checkpoints that were saved.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::pair_faults::registry_of;
+use crate::pairs::{printed, run, sees, spec, waits_for_line, waits_for_state};
+use crate::world::{Ran, World};
+
+/// The demonstration, which pauses for ever after each of its three rounds, and a pair that finishes at once.
+fn job(world: &World, keys: &str) -> PathBuf {
+    let demonstration =
+        format!(r#"name: dnn0, main: [holdfast, example, pair, "{{side}}", "{{index}}", "1", "100000000"]{keys}"#);
+    let quick = "  - {name: quick, main: [holdfast, example, pair, \"{side}\", \"{index}\", \"1\", \"1\"], \
+                 heartbeat: {period: 5ms, misses: 200}, checkpoint: {size: 4KiB}}\n";
+    spec(world, &demonstration, quick)
+}
+
+/// Runs until the demonstration has come to this line and the other pair, if it runs, is finished; then halts.
+#[track_caller]
+fn halted(world: &World, spec: &Path, line: &str, waits_for_quick: bool) -> Ran {
+    let mut running = run(world, spec);
+    waits_for_line(world, "dnn0.main", line);
+    if waits_for_quick {
+        sees(&mut running, "quick", "finished", None);
+    }
+    world.run(world.holdfast(["halt", "set", "--now", spec.to_str().unwrap()])).with_code(0);
+    running.ends_with(75)
+}
+
+fn changes(world: &World, change: &str) -> Vec<Value> {
+    world.all("pair").into_iter().filter(|event| event["change"] == change).collect()
+}
+
+fn saved_files(world: &World) -> Vec<PathBuf> {
+    holdfast_testkit::files_below(&world.prefix().join(".holdfast/pairs.saved"))
+}
+
+#[test]
+fn halted_pairs_go_on_from_their_checkpoints_and_finished_ones_do_not_run_again() {
+    let world = World::new();
+    let spec = job(&world, "");
+    let first = halted(&world, &spec, "6", true);
+    first.prints(&["the newest checkpoint of 1 pair is saved, `holdfast run` goes on from it"]);
+    let saved = world.all("pairs_saved").pop().unwrap();
+    assert_eq!((&saved["pairs"], &saved["older"], &saved["without"]), (&json!(1), &json!([]), &json!([])));
+    let dry_run = world.run(world.holdfast(["run".as_ref(), "--dry-run".as_ref(), spec.as_os_str()]));
+    dry_run.with_code(0).prints(&["would go on from the checkpoints of an earlier run; 1 finished in it"]);
+
+    halted(&world, &spec, "12", false);
+    assert_eq!(printed(&world, "dnn0.main"), "7\n9\n12\n");
+    assert_eq!(printed(&world, "quick.main"), "", "it was finished");
+    let restored = changes(&world, "restored");
+    assert_eq!((restored.len(), &restored[0]["name"], &restored[0]["tag"]), (1, &json!("dnn0"), &json!(3)));
+    assert_eq!(saved_files(&world).len(), 1, "what the first run saved is not needed any more");
+
+    // Without its orchestrator in between: the next one must not enter the old checkpoint again.
+    let mut third = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "18");
+    third.signal(Signal::TERM);
+    third.sees_event("pairs_ending");
+    third.ends_with(75);
+    assert_eq!(printed(&world, "dnn0.main"), "13\n15\n18\n");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn pair_of_two_nodes_goes_on_from_the_other_copy_of_a_damaged_checkpoint() {
+    let world = World::new();
+    let spec = job(&world, ", nodes: [0, 1]");
+    let text = fs::read_to_string(&spec).unwrap().replace("{manager: local}", "{manager: local, nodes: 2}");
+    let spec = world.write("job.yaml", &text);
+    let mut running = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "6");
+    sees(&mut running, "quick", "finished", None);
+    // Both nodes have it.
+    let registry = registry_of(waits_for_state(&world, 0, "replica", "asleep"));
+    world.wait("the mirrored checkpoint", || (registry.newest(0)?.tag == 3).then_some(()));
+    world.run(world.holdfast(["halt", "set", "--now", spec.to_str().unwrap()])).with_code(0);
+    running.ends_with(75);
+    let files = saved_files(&world);
+    assert_eq!(files.len(), 2, "{files:?}");
+    let damaged = files.iter().find(|file| file.ends_with("dnn0.main.checkpoint")).unwrap();
+    let mut bytes = fs::read(damaged).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(damaged, bytes).unwrap();
+
+    let running = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "12");
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    assert_eq!(printed(&world, "dnn0.main"), "7\n9\n12\n");
+    let refused = changes(&world, "not_restored");
+    assert!(refused[0]["reason"].as_str().unwrap().contains("its CRC32 is"), "{refused:?}");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn from_beginning_ignores_what_was_saved_and_a_checkpoint_cannot_be_chosen() {
+    let world = World::new();
+    let spec = job(&world, "");
+    halted(&world, &spec, "6", true);
+    let choose = world.holdfast(["run".as_ref(), "--checkpoint".as_ref(), "c3".as_ref(), spec.as_os_str()]);
+    world.run(choose).with_code(78).prints(&["c3"]);
+    // What follows waits for the output of this run.
+    fs::remove_dir_all(world.prefix().join(".holdfast/pairs")).unwrap();
+    let running = world.start(world.holdfast(["run".as_ref(), "--from-beginning".as_ref(), spec.as_os_str()]));
+    waits_for_line(&world, "dnn0.main", "6");
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n");
+    assert!(changes(&world, "restored").is_empty());
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn checkpoints_that_cannot_be_saved_are_named() {
+    let world = World::new();
+    let spec = job(&world, "");
+    let mut running = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "6");
+    sees(&mut running, "quick", "finished", None);
+    // In the place of the directory.
+    fs::write(world.prefix().join(".holdfast/pairs.saved"), "").unwrap();
+    running.signal(Signal::TERM);
+    let ran = running.ends_with(75);
+    assert_eq!(changes(&world, "not_saved").len(), 1);
+    ran.prints(&["the newest checkpoint is not saved"]);
+    world.assert_nothing_is_left();
+}
