@@ -1,4 +1,5 @@
-//! Jobs with pairs that end before their pairs are finished: the next run goes on from the checkpoints that were saved.
+//! Jobs with pairs that end before their pairs are finished, where the next run goes on from the checkpoints that were
+//! saved, and nodes that the site reboots.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +8,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::pair_faults::registry_of;
-use crate::pairs::{printed, run, sees, spec, waits_for_line, waits_for_state};
-use crate::world::{Ran, World};
+use crate::pairs::{on_two_nodes_with, printed, run, sees, spec, waits_for_line, waits_for_state};
+use crate::world::{Ran, World, signal};
 
 /// The demonstration, which pauses for ever after each of its three rounds, and a pair that finishes at once.
 fn job(world: &World, keys: &str) -> PathBuf {
@@ -129,5 +130,42 @@ fn checkpoints_that_cannot_be_saved_are_named() {
     let ran = running.ends_with(75);
     assert_eq!(changes(&world, "not_saved").len(), 1);
     ran.prints(&["the newest checkpoint is not saved"]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn node_whose_agent_does_not_come_back_is_rebooted_by_the_command_of_the_site() {
+    let world = World::new();
+    let root = world.path("root");
+    let away = world.path("away");
+    let script = format!(
+        "echo {{node}} $HOLDFAST_NODE >> {}; mv {} \"$(cat {})\"",
+        world.path("reboots").display(),
+        away.display(),
+        root.display()
+    );
+    let reboot = format!("replication: {{reboot: {{command: [sh, -c, '{script}'], after: 1s}}}}\n");
+    let spec = on_two_nodes_with(&world, &reboot);
+    let mut running = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    // The node is gone with its processes, until it is rebooted.
+    let node = world.node_root("node0");
+    fs::write(&root, node.to_str().unwrap()).unwrap();
+    let agent = world.agent_pid("node0");
+    fs::rename(&node, &away).unwrap();
+    signal(agent, Signal::KILL);
+    signal(main, Signal::KILL);
+    let ended = running.sees("the reboot", |event| event["event"] == "site_command");
+    assert_eq!(
+        (&ended["key"], &ended["nodes"], &ended["failure"]),
+        (&json!("reboot"), &json!(["node0"]), &json!(null))
+    );
+    assert_eq!(fs::read_to_string(world.path("reboots")).unwrap(), "node0 node0\n");
+    // The replica has gone on meanwhile, and the main takes over again.
+    running.ends_with(0).prints(&["running `reboot` command sh on node0"]);
+    assert_eq!(printed(&world, "dnn0.replica"), "7\n9\n12\n");
+    assert!(printed(&world, "dnn0.main").ends_with("13\n15\n18\n"));
     world.assert_nothing_is_left();
 }

@@ -311,9 +311,15 @@ fn hundred_mains_that_are_killed_are_replaced_by_their_replicas() {
 
 /// The demonstration with main and replica on two nodes, and a job beside the replica.
 fn on_two_nodes(world: &World) -> std::path::PathBuf {
+    on_two_nodes_with(world, "")
+}
+
+/// The same with more keys.
+pub fn on_two_nodes_with(world: &World, more: &str) -> std::path::PathBuf {
     let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
     let jobs = "jobs:\n  - {name: app1, command: [sleep, \"3600\"], node: 1}\n";
-    let path = spec(world, &format!("name: dnn0, {main}, nodes: [0, 1], restart: {{first: 5s}}"), jobs);
+    let more = format!("{jobs}{more}");
+    let path = spec(world, &format!("name: dnn0, {main}, nodes: [0, 1], restart: {{first: 5s}}"), &more);
     let text = fs::read_to_string(&path).unwrap().replace("{manager: local}", "{manager: local, nodes: 2}");
     world.write("job.yaml", &text)
 }

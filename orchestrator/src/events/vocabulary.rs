@@ -20,6 +20,8 @@ use super::reason::{DownReason, DrainResult, EndCause, GenerationProgress, StopR
 pub enum CommandKey {
     Before,
     After,
+    /// `replication.reboot`.
+    Reboot,
 }
 
 impl fmt::Display for CommandKey {
@@ -66,14 +68,14 @@ vocabulary! {
     },
     /// A command of `before:` or `after:` is started.
     SiteCommandStarted {
-        /// `before` or `after`.
+        /// `before`, `after` or `reboot`.
         key: CommandKey,
         program: String,
         nodes: Vec<NodeName>,
     },
     /// A command of `before:` or `after:` ended.
     SiteCommand {
-        /// `before` or `after`; absent in logs of version 1.0.
+        /// `before`, `after` or `reboot`; absent in logs of version 1.0.
         #[serde(default)]
         key: Option<CommandKey>,
         program: String,

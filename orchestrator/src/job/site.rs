@@ -162,6 +162,8 @@ struct NodeRun {
     command: Vec<String>,
     within: Option<Duration>,
     output: Output,
+    /// On this machine, about the node.
+    is_here: bool,
 }
 
 impl NodeRun {
@@ -180,7 +182,7 @@ impl NodeRun {
             Some((within, deadline)) if Instant::now() >= deadline => Err(CommandFailure::TimedOut(within)),
             _ => Ok(()),
         };
-        let mut words = context.allocation.command_prefix(&self.node);
+        let mut words = if self.is_here { Vec::new() } else { context.allocation.command_prefix(&self.node) };
         words.extend(self.command.iter().cloned());
         let Some(first) = words.first_mut() else { return Ok(()) };
         let found = program::find(first, &context.directory, std::env::var_os("PATH").as_deref())?;
@@ -341,6 +343,7 @@ impl SiteCommands {
                             command: command.command.clone(),
                             within: command.time_limit,
                             output,
+                            is_here: false,
                         },
                         cancellation.of(&node),
                     )
@@ -404,9 +407,23 @@ pub async fn health(
 ) -> Vec<(NodeName, CommandFailure)> {
     let run = |node| {
         let (command, within) = (command.to_vec(), Some(within));
-        (NodeRun { node, command, within, output: Output::Discarded }, CancellationToken::new())
+        (NodeRun { node, command, within, output: Output::Discarded, is_here: false }, CancellationToken::new())
     };
     on_nodes(nodes.into_iter().map(run).collect(), context).await
+}
+
+/// Runs a command about a node on this machine. Dropping the future ends its processes.
+///
+/// # Errors
+/// How it failed.
+pub async fn about_node(
+    command: Vec<String>,
+    node: NodeName,
+    within: Duration,
+    context: CommandContext,
+) -> Result<(), CommandFailure> {
+    let run = NodeRun { node, command, within: Some(within), output: Output::Discarded, is_here: true };
+    run.run(context, CancellationToken::new()).await
 }
 
 /// The directory that relative paths of a spec refer to.

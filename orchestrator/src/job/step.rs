@@ -169,6 +169,8 @@ impl StepDriver<'_> {
         let commands = match key {
             CommandKey::Before => self.spec.before.clone(),
             CommandKey::After => self.spec.after.clone(),
+            // Of jobs with pairs, which run it elsewhere.
+            CommandKey::Reboot => Vec::new(),
         };
         let directory = site::working_directory(None)?;
         let context = CommandContext { prefix: self.job_prefix.clone(), directory, ..self.commands.clone() };

@@ -47,6 +47,19 @@ pub struct AgentsConfig {
     pub start_within: Duration,
     /// The longest grace of a copy.
     pub stop_grace: Duration,
+    /// When a node without an agent is rebooted; `None`: never.
+    pub reboot: Option<RebootRule>,
+}
+
+/// When a node is rebooted.
+#[derive(Clone, Debug)]
+pub struct RebootRule {
+    /// After so long without an agent, and between two attempts.
+    pub after: Duration,
+    /// Attempts for one loss.
+    pub attempts: u32,
+    /// The node on which the orchestrator runs is not.
+    pub own_node: Option<NodeName>,
 }
 
 /// What agents, users and the clock report to the machine.
@@ -60,6 +73,11 @@ pub enum Event {
     AgentStartFailed {
         node: NodeName,
         reason: String,
+    },
+    /// The command that reboots the node has ended, and how it failed.
+    Rebooted {
+        node: NodeName,
+        failure: Option<String>,
     },
     /// Its connection broke, or it does not answer.
     AgentLost {
@@ -155,6 +173,10 @@ pub enum Action {
     /// The job is being ended.
     End {
         reason: String,
+    },
+    /// Run the site's command that reboots the node; ends as `Rebooted`.
+    Reboot {
+        node: NodeName,
     },
     /// End all copies and jobs of the node; ends as `Stopped` or `AgentLost`.
     Stop {
@@ -277,6 +299,18 @@ struct Node {
     /// The agent may have copies that are not ended.
     stopped: bool,
     report: Option<(Vec<PairStatus>, Vec<JobStatus>)>,
+    /// When it is rebooted, unless its agent comes back.
+    reboot_at: Option<Duration>,
+    /// Reboots since it had an agent.
+    reboots: u32,
+}
+
+impl Node {
+    /// The node has lost its agent, or a reboot was tried: when the next one is due.
+    fn plan_reboot(&mut self, now: Duration, name: &NodeName, rule: Option<&RebootRule>) {
+        let rule = rule.filter(|rule| rule.own_node.as_ref() != Some(name) && self.reboots < rule.attempts);
+        self.reboot_at = rule.filter(|_| self.was_up).map(|rule| now + rule.after);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -309,7 +343,8 @@ impl Machine {
             // The copies of an earlier orchestrator may run.
             let was_up = adopted.contains(name);
             let agent = Agent::Starting;
-            let node = Node { agent, failures: 0, was_up, was_planned: was_up, stopped: false, report: None };
+            let (was_planned, stopped, report, reboot_at) = (was_up, false, None, None);
+            let node = Node { agent, failures: 0, was_up, was_planned, stopped, report, reboot_at, reboots: 0 };
             (name.clone(), node)
         };
         let nodes = config.nodes.iter().map(node).collect();
@@ -339,6 +374,13 @@ impl Machine {
             Event::AgentUp { node, address } => self.agent_up(node, address, &mut actions),
             Event::AgentStartFailed { node, reason } => self.start_failed(now, node, reason, &mut actions),
             Event::AgentLost { node, .. } => self.agent_lost(now, node, &mut actions),
+            Event::Rebooted { node: name, .. } => {
+                if let Some(node) = self.nodes.get_mut(&name)
+                    && !matches!(node.agent, Agent::Up { .. })
+                {
+                    node.plan_reboot(now, &name, self.config.reboot.as_ref());
+                }
+            }
             Event::Planned { node } => self.planned(now, node, &mut actions),
             Event::Requested { pair, command, number } => {
                 self.granter.command(now, pair, command);
@@ -421,6 +463,12 @@ impl Machine {
             Phase::Ending { at_once, .. } => Some(at_once),
             Phase::Ended => return,
         };
+        if ends.is_none() {
+            for (name, node) in self.nodes.iter_mut().filter(|(_, node)| node.reboot_at.is_some_and(|at| at <= now)) {
+                (node.reboot_at, node.reboots) = (None, node.reboots.saturating_add(1));
+                actions.push(Action::Reboot { node: name.clone() });
+            }
+        }
         for (name, node) in self.nodes.iter_mut().filter(|(_, node)| ends.is_none() || !node.stopped) {
             match &mut node.agent {
                 Agent::Lost { start_at } if *start_at <= now => {
@@ -453,7 +501,7 @@ impl Machine {
             Phase::Running => self
                 .nodes
                 .values()
-                .filter_map(again)
+                .flat_map(|node| again(node).into_iter().chain(node.reboot_at))
                 // A time that has passed changes nothing without a report.
                 .chain(self.granter.next_deadline().filter(|at| *at > self.granted_at))
                 .min(),
@@ -468,6 +516,7 @@ impl Machine {
     fn agent_up(&mut self, name: NodeName, address: SocketAddr, actions: &mut Vec<Action>) {
         let Some(node) = self.nodes.get_mut(&name) else { return };
         node.was_up = true;
+        node.reboot_at = None;
         node.agent = Agent::Up { address, plan: Plan::Sent };
         match self.phase {
             Phase::Running => {
@@ -499,6 +548,7 @@ impl Machine {
             return;
         }
         node.agent = Agent::Lost { start_at: now };
+        node.plan_reboot(now, &name, self.config.reboot.as_ref());
         actions.push(Action::Unfollow { node: name.clone() });
         match self.phase {
             Phase::Running => actions.extend(self.tick(now)),
@@ -516,7 +566,7 @@ impl Machine {
         let Agent::Up { plan, .. } = &mut node.agent else { return };
         *plan = Plan::InForce;
         node.was_planned = true;
-        node.failures = 0;
+        (node.failures, node.reboots) = (0, 0);
         match self.phase {
             Phase::Running => {
                 let orders = number_of(&self.config.nodes, &name).map(|number| self.granter.orders(now, number));
@@ -714,6 +764,7 @@ mod tests {
             lease: Duration::from_secs(2),
             start_within: Duration::from_secs(30),
             stop_grace: Duration::from_millis(50),
+            reboot: Some(RebootRule { after: Duration::from_secs(60), attempts: 2, own_node: None }),
         };
         let adopted = adopted.iter().map(|node| NodeName::from(*node)).collect();
         Machine::new(config, &adopted, Duration::ZERO)
@@ -737,6 +788,32 @@ mod tests {
         assert_eq!(machine.deadline(), Some(at(2) + FIRST_PAUSE));
         assert_eq!(machine.tick(at(2)), []);
         assert_eq!(machine.tick(at(2) + FIRST_PAUSE), [Action::StartAgent { node: node() }]);
+    }
+
+    #[test]
+    fn a_node_without_an_agent_is_rebooted_as_often_as_permitted_for_each_loss() {
+        let (mut machine, _) = machine(&[]);
+        let at = Duration::from_secs;
+        let reboot = Action::Reboot { node: node() };
+        let mut lost_at = at(1);
+        for _ in 0..2 {
+            machine.handle(lost_at, Event::AgentUp { node: node(), address: ADDRESS });
+            machine.handle(lost_at, Event::Planned { node: node() });
+            machine.handle(lost_at, Event::AgentLost { node: node(), reason: "gone".to_owned() });
+            assert!(!machine.tick(lost_at + at(59)).contains(&reboot));
+            assert!(machine.tick(lost_at + at(60)).contains(&reboot));
+            machine.handle(lost_at + at(70), Event::Rebooted { node: node(), failure: None });
+            assert!(!machine.tick(lost_at + at(129)).contains(&reboot), "it may take a while until the agent is up");
+            assert!(machine.tick(lost_at + at(130)).contains(&reboot));
+            machine.handle(lost_at + at(131), Event::Rebooted { node: node(), failure: None });
+            assert!(!machine.tick(lost_at + at(1000)).contains(&reboot));
+            lost_at += at(2000);
+        }
+        // An agent that comes back in time.
+        machine.handle(lost_at, Event::AgentUp { node: node(), address: ADDRESS });
+        machine.handle(lost_at, Event::AgentLost { node: node(), reason: "gone".to_owned() });
+        machine.handle(lost_at + at(5), Event::AgentUp { node: node(), address: ADDRESS });
+        assert!(!machine.tick(lost_at + at(60)).contains(&reboot));
     }
 
     #[test]

@@ -13,6 +13,6 @@ pub mod overview;
 pub mod placement;
 pub mod takeover;
 
-pub use machine::{Action, AgentsConfig, Event, Machine, Outcome, PairsEnd};
+pub use machine::{Action, AgentsConfig, Event, Machine, Outcome, PairsEnd, RebootRule};
 pub use overview::{Overview, PairOverview};
 pub use placement::{Placement, PlacementError};

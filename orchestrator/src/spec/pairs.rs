@@ -17,12 +17,17 @@ use super::quantity;
 use super::reading::{Reader, Section};
 use super::registered::{ManagerFacts, NodeCount};
 use super::run::check_variables;
+use super::supervision::names_no_program;
 use super::value_kinds::{bytes_within, duration, path, short_duration, text, whole, whole_or_unlimited};
 
 /// Replaced by the number of a pair among those of one element of the list.
 const INDEX_PLACEHOLDER: &str = "{index}";
 /// Replaced by `main` or `replica`.
 const SIDE_PLACEHOLDER: &str = "{side}";
+/// Replaced by the name of the node that is rebooted.
+const NODE_PLACEHOLDER: &str = "{node}";
+/// More attempts than this are a typing mistake.
+const MOST_REBOOTS: u64 = 1000;
 /// Instead of names of pairs: every pair.
 pub const ALL_PAIRS: &str = "all";
 /// A lease that is shorter would end between two requests.
@@ -235,6 +240,42 @@ keys! {
 }
 
 keys! {
+    /// How a node is rebooted whose agent does not come back.
+    pub struct Reboot {
+        /// The program and its arguments, as a list; run on the machine of `holdfast run`, with `{node}` replaced by the
+        /// name of the node. Default: nodes are not rebooted.
+        command: Option<Vec<String>> = words(),
+        /// After so long without an agent that can be started. Copies on two nodes have failed over long before.
+        after: Duration = duration().or(Duration::from_secs(60)),
+        /// How often for one loss of the node, each time after `after`.
+        attempts: u32 = whole::<u32>(1..=MOST_REBOOTS).or(1),
+        /// After this time the processes of the command are ended, and it has failed.
+        time_limit: Duration = duration().or(Duration::from_secs(600)),
+    }
+    checked by Reboot::check;
+}
+
+impl Reboot {
+    fn check(&self, section: &Section<'_>) {
+        if self.command.as_ref().is_some_and(|command| names_no_program(command)) {
+            let help = "write the program and its arguments: `command: [ipmitool, -H, \"{node}-bmc\", power, cycle]`";
+            section.mistake("command", "the command is empty", help);
+        }
+        for key in ["after", "attempts", "time_limit"] {
+            if self.command.is_none() && section.has(key) {
+                section.mistake(key, "it has no effect without `command`", "add `command`, or leave it out");
+            }
+        }
+    }
+
+    /// The words of the command for a node.
+    pub fn command_for(&self, node: &NodeName) -> Option<Vec<String>> {
+        let words = self.command.as_ref()?.iter();
+        Some(words.map(|word| word.replace(NODE_PLACEHOLDER, node.as_str())).collect())
+    }
+}
+
+keys! {
     /// What all copies have in common.
     pub struct Replication {
         /// For pairs whose copies are on two nodes: how long after its last contact with the orchestrator a node's copy
@@ -251,6 +292,8 @@ keys! {
         env: BTreeMap<String, String> = names(),
         /// The working directory of copies and jobs. Default: that of `holdfast`.
         directory: Option<PathBuf> = path().optional(),
+        /// How a node is rebooted whose agent does not come back.
+        reboot: Reboot = section::<Reboot>(),
     }
     checked by Replication::check;
 }

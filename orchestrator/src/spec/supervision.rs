@@ -352,7 +352,7 @@ keys! {
     }
 }
 
-fn names_no_program(command: &[String]) -> bool {
+pub(super) fn names_no_program(command: &[String]) -> bool {
     command.first().is_none_or(|program| program.trim().is_empty())
 }
 

@@ -14,6 +14,7 @@ use holdfast_model::pair::PairStatus;
 use holdfast_wire::agent::{AgentEvent, HaltReport, PollReply};
 use holdfast_wire::pairs::{PairsPlan, PairsSettings, PairsStop, PairsSync, PeerOfPair};
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::super::claim::Claim;
@@ -25,6 +26,7 @@ use super::super::restart_choice;
 use super::super::settings;
 use super::super::shell::{JobShell, RunOptions};
 use super::super::signals::Signals;
+use super::super::site::{self, CommandContext};
 use super::super::state::{PairsProgress, Stage};
 use super::follow::{FollowReport, FollowedNode, Follower};
 use super::history::{History, quote_output};
@@ -33,13 +35,14 @@ use super::requests::{PairRequest, PairRequests};
 use super::saved::{self, Left};
 use crate::allocation::Allocation;
 use crate::events::report::PairReport;
-use crate::events::{LogEvent, PrefixReport, RunReport};
+use crate::events::{CommandKey, LogEvent, PrefixReport, RunReport};
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetEvent, RequestError, to_each};
-use crate::pairs::{Action, AgentsConfig, Event, Machine, Outcome, PairsEnd, Placement};
+use crate::host::program;
+use crate::pairs::{Action, AgentsConfig, Event, Machine, Outcome, PairsEnd, Placement, RebootRule};
 use crate::relaunch::Changes;
-use crate::spec::{JobSpec, Replicated};
+use crate::spec::{JobSpec, Reboot, Replicated};
 
 /// Interval at which the live view is refreshed and the end of the allocation is looked at.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
@@ -121,6 +124,11 @@ impl Job<'_> {
             epoch: pairs.epoch,
             lease: replicated.settings.lease,
             start_within: replicated.settings.start_within,
+            reboot: replicated.settings.reboot.command.is_some().then(|| RebootRule {
+                after: replicated.settings.reboot.after,
+                attempts: replicated.settings.reboot.attempts,
+                own_node: allocation.own_node(),
+            }),
         };
         let (machine, actions) = Machine::new(config, &known, clock.now());
         let (sender, inbox) = mpsc::unbounded_channel();
@@ -141,6 +149,8 @@ impl Job<'_> {
             wait: LONGEST_WAIT.min(replicated.settings.lease / 4),
             patience: SHORTEST_PATIENCE.max(spec.health.down_after),
             before_end: spec.halt.before_end,
+            reboot: replicated.settings.reboot.clone(),
+            reboots: JoinSet::new(),
             stop_grace: replicated.settings.stop_grace,
             epoch: pairs.epoch,
             machine,
@@ -251,6 +261,9 @@ struct Driver {
     wait: Duration,
     patience: Duration,
     before_end: Duration,
+    reboot: Reboot,
+    /// The commands that run; they are ended with the job.
+    reboots: JoinSet<()>,
     /// The longest grace of a copy.
     stop_grace: Duration,
     record: JobRecord,
@@ -291,7 +304,10 @@ impl Driver {
             let event = tokio::select! {
                 biased;
                 name = signals.next() => self.signal(name),
-                Some(event) = inbox.recv() => Some(event),
+                Some(event) = inbox.recv() => {
+                    self.report_reboot(&event);
+                    Some(event)
+                }
                 Some(report) = followed.recv() => self.report_of(report),
                 event = self.agents.next() => self.fleet_event(event),
                 _ = self.record.written() => None,
@@ -602,6 +618,7 @@ impl Driver {
                     let finished = self.machine.finished().clone();
                     self.record_pairs(|pairs| pairs.finished = finished);
                 }
+                Action::Reboot { node } => self.reboot(node),
                 Action::Stop { node, at_once } => self.stop(node, at_once),
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
@@ -686,6 +703,39 @@ impl Driver {
             client.pairs_stop(address, &PairsStop { epoch, at_once }, grace).await
         };
         self.agents.request([&node], request, self.answered_by(|node| Event::Stopped { node }));
+    }
+
+    /// Runs the site's command, and reports its end to the machine.
+    fn reboot(&mut self, node: NodeName) {
+        let (Some(command), sender) = (self.reboot.command_for(&node), self.sender.clone()) else { return };
+        let context = program::ourselves().map(|supervisor| CommandContext {
+            job_id: self.record.state.agents.job_id.clone(),
+            prefix: self.prefix.clone(),
+            directory: self.settings.directory.clone(),
+            supervisor,
+            allocation: Arc::clone(&self.allocation),
+            // Nobody waits for it: its processes end with this one.
+            running: mpsc::channel(1).0,
+        });
+        let (key, program) = (CommandKey::Reboot, command.first().cloned().unwrap_or_default());
+        self.reporter.emit(LogEvent::SiteCommandStarted { key, program, nodes: vec![node.clone()] });
+        let within = self.reboot.time_limit;
+        self.reboots.spawn(async move {
+            let ran = match context {
+                Ok(context) => site::about_node(command, node.clone(), within, context).await,
+                Err(error) => Err(error.into()),
+            };
+            let failure = ran.err().map(|failure| failure.to_string());
+            let _ = sender.send(Event::Rebooted { node, failure });
+        });
+    }
+
+    fn report_reboot(&mut self, event: &Event) {
+        let Event::Rebooted { node, failure } = event else { return };
+        let program = self.reboot.command.iter().flatten().next().cloned().unwrap_or_default();
+        let failure = failure.as_ref().map(|failure| format!("{node}: {failure}"));
+        let (key, nodes) = (Some(CommandKey::Reboot), vec![node.clone()]);
+        self.reporter.emit(LogEvent::SiteCommand { key, program, nodes, failure, output: None });
     }
 
     /// Updates the live view.
