@@ -61,6 +61,7 @@ mod orchestrator_lost;
 mod other_manager;
 mod other_users;
 mod outputs;
+mod pair_clients;
 mod pair_copy;
 mod pair_devices;
 mod pair_faults;

@@ -9,12 +9,12 @@ use rustix::process::Signal;
 use crate::pairs::{printed, run, sees, spec, waits_for_line, waits_for_state};
 use crate::world::{World, signal};
 
-fn in_repository(path: &str) -> PathBuf {
+pub fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
 /// The libraries lie beside the test's own executable.
-fn library_directory() -> PathBuf {
+pub fn library_directory() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 

@@ -8,6 +8,7 @@
 //! * [`ring`]: checkpoints: writing, and reading without seeing a torn one;
 //! * [`mapping`]: the mapped memory; [`checksum`]: copying and checking in one pass. Nearly all `unsafe`
 //!   code is in these two;
+//! * [`clients`]: where programs that users start become copies;
 //! * [`process`]: the start time of a process, and the signals of threads.
 //!
 //! # Layout, version 2
@@ -58,6 +59,7 @@
 //!   are reported ([`SlotState::Damaged`], [`ShmError`]).
 
 pub mod checksum;
+pub mod clients;
 pub mod control;
 mod error;
 #[cfg(any(test, fuzzing))]

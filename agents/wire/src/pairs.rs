@@ -299,6 +299,9 @@ pub struct PairsReport {
     pub clock: u64,
     /// Counts changes of what follows, other than the numbers of heartbeats and checkpoints. 0: the agent has no plan.
     pub version: u64,
+    /// The directory in which programs of users find the copies that wait for them, as on this node.
+    #[serde(default)]
+    pub clients: PathBuf,
     pub pairs: Vec<PairStatus>,
     pub jobs: Vec<JobStatus>,
 }

@@ -24,6 +24,7 @@ mod job;
 mod node;
 mod nodes;
 mod output;
+mod pair_client;
 mod pairs;
 mod prefix_access;
 mod progress;

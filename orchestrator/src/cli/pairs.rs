@@ -5,14 +5,18 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use holdfast_failover::CommandRefused;
+use holdfast_model::NodeName;
 use holdfast_model::pair::{CopyState, JobRunState, PairCommand, Side};
+use holdfast_shm::clients;
 use serde_json::json;
 
 use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Style, printable, report};
+use super::pair_client;
 use super::running_job::RunningJob;
 use crate::exit;
+use crate::host::shell::quoted;
 use crate::job::replicated::requests::PairRequests;
 use crate::job::state::JobState;
 use crate::pairs::overview::{CopyOverview, JobOverview};
@@ -80,6 +84,29 @@ Examples:
 
 JSON and exit codes: as `holdfast pairs fail-over`")]
     Restart(RestartArgs),
+    /// Print the variable by which programs that users start find their pairs (`started_by: user`)
+    #[command(after_help = "\
+Examples:
+  eval \"$(holdfast pairs env job.yaml)\"; ./dnn main 0 & ./dnn replica 0 &
+  ssh n2 \"$(holdfast pairs env --node n2 job.yaml); cd $PWD; ./dnn replica 3\"
+
+JSON: {version, node, variable, value}
+
+Exit codes: 0 shown; 64 the job has no such node; 69 no job with pairs runs in this prefix, or the node does not \
+answer")]
+    Env(EnvArgs),
+    /// Be a copy until the program of a user has taken its place (the agent starts it, for `started_by: user`)
+    #[command(hide = true)]
+    Client,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct EnvArgs {
+    #[command(flatten)]
+    job: JobSelection,
+    /// The node on which the program is started; default: the only node of the job
+    #[arg(long, value_name = "NODE")]
+    node: Option<NodeName>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -126,7 +153,39 @@ pub(super) fn run(args: PairsArgs, style: Style) -> Result<u8, Failure> {
             };
             change(&args.change, PairCommand::Restart(side), style)
         }
+        PairsCommand::Env(args) => env(&args, style),
+        PairsCommand::Client => pair_client::run(),
     }
+}
+
+/// Shows the variable for programs on a node.
+fn env(args: &EnvArgs, style: Style) -> Result<u8, Failure> {
+    let job = running(&args.job, style)?;
+    let nodes = job.state.allocation.nodes();
+    let node = match (&args.node, nodes) {
+        (Some(node), nodes) if nodes.contains(node) => node,
+        (None, [node]) => node,
+        (given, nodes) => {
+            let names = nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
+            let message = given.as_ref().map_or_else(
+                || format!("the job has {} nodes", nodes.len()),
+                |node| format!("the job has no node `{}`", printable(node.as_str())),
+            );
+            return Err(Failure::new(exit::USAGE, message).remedy(format!("write `--node` with one of {names}")));
+        }
+    };
+    let clients = super::runtime::block_on(job.clients())?;
+    let Some(directory) = clients.get(node) else {
+        let message = format!("the agent of {node} does not answer");
+        return Err(
+            Failure::new(exit::UNAVAILABLE, message).remedy("`holdfast pairs list` shows the pairs of its node")
+        );
+    };
+    let value = directory.display().to_string();
+    let fields = json!({"node": node, "variable": clients::DIRECTORY, "value": value});
+    let line = format!("export {}={}", clients::DIRECTORY, quoted(&value));
+    style.result(&report(fields, |to| writeln!(to, "{line}")))?;
+    Ok(exit::FINISHED)
 }
 
 /// The job, which must run pairs.

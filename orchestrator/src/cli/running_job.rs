@@ -189,6 +189,16 @@ impl RunningJob {
         Overview::new(&pairs.places, &pairs.progress.finished, &reports.await)
     }
 
+    /// The directories in which programs of users find their copies, of the agents that answer.
+    pub(super) async fn clients(&self) -> BTreeMap<NodeName, PathBuf> {
+        let epoch = self.state.pairs.as_ref().map_or(0, |pairs| pairs.epoch);
+        let answers = self.answers(|client, address| async move {
+            let request = PairsSync { epoch, ..PairsSync::default() };
+            client.pairs_sync(address, &request, WITHIN).await.map(|report| report.clients)
+        });
+        answers.await
+    }
+
     /// Sends a request for each of these pairs to the agents of their nodes. `done` are those that were obeyed.
     pub(super) async fn command_pairs(
         &self,

@@ -6,6 +6,7 @@
 //! | [`external_command`] | running commands of the system or the site with a time limit |
 //! | [`program`] | finding the program of a command |
 //! | [`process`] | inspecting and killing processes, safe against reused process ids |
+//! | [`shell`] | words for a shell |
 //! | [`log`] | the end of a log file, which explains a failure |
 
 pub mod descriptors;
@@ -13,6 +14,7 @@ pub mod external_command;
 pub mod log;
 pub mod process;
 pub mod program;
+pub mod shell;
 
 use std::env;
 

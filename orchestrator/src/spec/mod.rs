@@ -62,7 +62,9 @@ pub use document::MAX_BYTES;
 pub use jubatus::{Jubatus, JubatusServer};
 pub use manager_keys::ManagerKeys;
 pub use manager_settings::ManagerSettings;
-pub use pairs::{ALL_PAIRS, NodeReference, PlacedJob, PlacedPair, Reboot, Replicated, Replication};
+pub use pairs::{
+    ALL_PAIRS, CLIENT_COMMAND, NodeReference, PlacedJob, PlacedPair, Reboot, Replicated, Replication, StartedBy,
+};
 pub use registered::{
     Chosen, KeyFacts, LauncherFacts, ManagerFacts, ManagerVariables, NodeCount, Registered, RequeueFacts, SourceFacts,
     Suits,

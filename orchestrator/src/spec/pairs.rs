@@ -18,7 +18,9 @@ use super::reading::{Reader, Section};
 use super::registered::{ManagerFacts, NodeCount};
 use super::run::check_variables;
 use super::supervision::names_no_program;
-use super::value_kinds::{bytes_within, duration, path, short_duration, text, whole, whole_or_unlimited};
+use super::value_kinds::{
+    Choice, bytes_within, choice, duration, path, short_duration, text, whole, whole_or_unlimited,
+};
 
 /// Replaced by the number of a pair among those of one element of the list.
 const INDEX_PLACEHOLDER: &str = "{index}";
@@ -54,7 +56,24 @@ pub struct PlacedPair {
     pub config: PairConfig,
     pub main: NodeReference,
     pub replica: NodeReference,
+    pub started_by: StartedBy,
 }
+
+/// Who starts the programs of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartedBy {
+    Agent,
+    User,
+}
+
+impl Choice for StartedBy {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("agent", StartedBy::Agent), ("user", StartedBy::User)];
+}
+
+/// The command of a copy whose program a user starts: it waits for the program.
+pub const CLIENT_COMMAND: [&str; 3] = ["holdfast", "pairs", "client"];
+/// Nobody knows when the user starts the program.
+const START_WITHIN_OF_USER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// A non-critical job with its node.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,6 +125,7 @@ pub struct WrittenPairs {
     checkpoint: CheckpointSize,
     restart: RestartBackOff,
     suspends: Option<Vec<String>>,
+    started_by: StartedBy,
 }
 
 /// An element of `jobs:` as written.
@@ -134,6 +154,9 @@ keys! {
     main = words(),
     /// The command of the replica. Default: that of the main.
     replica = words(),
+    /// Who starts the programs: the `agent`, by `main` and `replica`, or a `user`, who sets the variable that `holdfast
+    /// pairs env` prints and passes side and number to `ft_init_wait`: `./dnn main 0`.
+    started_by = choice().or(StartedBy::Agent),
     /// The nodes of main and replica, by their numbers in the allocation, from 0, or their names. Default: `[0, 0]`.
     nodes = words(),
     /// When a copy that is awake counts as hung.
@@ -147,8 +170,17 @@ keys! {
     suspends = words(),
     |section| {
         let name = required_name(section, name, "dnn0");
-        let main = required_command(section, "main", main, "[./dnn, main, \"0\"]");
-        let replica = match replica {
+        let main = match started_by {
+            StartedBy::Agent => required_command(section, "main", main, "[./dnn, main, \"0\"]"),
+            StartedBy::User => {
+                for key in ["main", "replica"].into_iter().filter(|key| section.has(key)) {
+                    let help = "leave it out, or write `started_by: agent`";
+                    section.mistake(key, "with `started_by: user` the user starts the program", help);
+                }
+                CLIENT_COMMAND.map(str::to_owned).to_vec()
+            }
+        };
+        let replica = match replica.filter(|_| started_by == StartedBy::Agent) {
             Some(replica) => required_command(section, "replica", Some(replica), "[./dnn, replica, \"0\"]"),
             None => main.clone(),
         };
@@ -168,6 +200,7 @@ keys! {
             checkpoint,
             restart,
             suspends,
+            started_by,
         }
     }
 }
@@ -242,8 +275,8 @@ keys! {
 keys! {
     /// How a node is rebooted whose agent does not come back.
     pub struct Reboot {
-        /// The program and its arguments, as a list; run on the machine of `holdfast run`, with `{node}` replaced by the
-        /// name of the node. Default: nodes are not rebooted.
+        /// The program and its arguments, as a list; run on the machine of `holdfast run`, with `{node}` replaced by
+        /// the name of the node. Default: nodes are not rebooted.
         command: Option<Vec<String>> = words(),
         /// After so long without an agent that can be started. Copies on two nodes have failed over long before.
         after: Duration = duration().or(Duration::from_secs(60)),
@@ -260,11 +293,6 @@ impl Reboot {
         if self.command.as_ref().is_some_and(|command| names_no_program(command)) {
             let help = "write the program and its arguments: `command: [ipmitool, -H, \"{node}-bmc\", power, cycle]`";
             section.mistake("command", "the command is empty", help);
-        }
-        for key in ["after", "attempts", "time_limit"] {
-            if self.command.is_none() && section.has(key) {
-                section.mistake(key, "it has no effect without `command`", "add `command`, or leave it out");
-            }
         }
     }
 
@@ -447,11 +475,14 @@ impl WrittenPairs {
             checkpoint_period: self.checkpoint.period,
             restart: self.restart,
             stop_grace: settings.stop_grace,
-            start_within: settings.start_within,
+            start_within: match self.started_by {
+                StartedBy::Agent => settings.start_within,
+                StartedBy::User => START_WITHIN_OF_USER,
+            },
             suspends: self.suspends.clone(),
         };
         let [main, replica] = self.nodes.clone();
-        PlacedPair { config, main, replica }
+        PlacedPair { config, main, replica, started_by: self.started_by }
     }
 }
 

@@ -34,6 +34,8 @@ pub enum SessionError {
     /// The program was started for another pair than it says.
     #[error("the program says that it is of pair {said}, and was started for pair {pair}: correct its command")]
     WrongPair { said: c_int, pair: u32 },
+    #[error("{0} is no number of a pair: they count from 0")]
+    NoPair(c_int),
     /// The program gave the id of another process.
     #[error("the process id {said} is not that of this process, {own}: pass getpid(), or 0")]
     WrongProcess { said: u32, own: u32 },
@@ -69,6 +71,18 @@ pub struct Said {
     pub index: Option<c_int>,
 }
 
+/// The place that the agent gave to this process, or, if a user has started it, the one that the program names.
+fn place_of(said: &Said) -> SessionResult<Place> {
+    let named = said.name.as_deref().zip(said.index).filter(|_| Place::is_client());
+    match named {
+        Some((name, index)) => {
+            let pair = u32::try_from(index).map_err(|_| SessionError::NoPair(index))?;
+            Ok(Place::of_client(side_of(name)?, pair)?)
+        }
+        None => Ok(Place::from_environment()?),
+    }
+}
+
 impl Session {
     /// The state before the first call.
     pub const fn new() -> Self {
@@ -81,8 +95,11 @@ impl Session {
 
     /// Registers this process and sleeps until it is its turn. False: it must end.
     pub fn begin(&mut self, said: &Said) -> SessionResult<bool> {
-        let place = Place::from_environment()?;
         check_process(said.pid)?;
+        if self.copy.is_some() {
+            return Err(SessionError::Twice);
+        }
+        let place = place_of(said)?;
         if let Some(name) = &said.name {
             let side = side_of(name)?;
             if side != place.side {
@@ -91,9 +108,6 @@ impl Session {
         }
         if let Some(index) = said.index {
             check_index(index, place.index)?;
-        }
-        if self.copy.is_some() {
-            return Err(SessionError::Twice);
         }
         let mut copy = PairCopy::register(place)?;
         let woken = copy.wait()?;

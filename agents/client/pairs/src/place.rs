@@ -1,4 +1,5 @@
-//! Which copy this process is: told by the agent in the environment.
+//! Which copy this process is: told by the agent in the environment, or, if a user has started it, by the process of
+//! Holdfast that waits for it ([`holdfast_shm::clients`]).
 //!
 //! | variable | content |
 //! |---|---|
@@ -11,11 +12,16 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::io::{self, Read as _};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use holdfast_shm::Side;
+use holdfast_shm::clients::{self, ClientSocket};
+use rustix::process::setpgid;
 
 use crate::error::PairsError;
 
@@ -30,6 +36,11 @@ const PERIOD: &str = "HOLDFAST_PAIR_PERIOD_US";
 const USUAL_PERIOD: Duration = Duration::from_millis(1);
 /// Shorter periods would use a processor alone, and longer ones be no heartbeat.
 const PERIODS_US: std::ops::RangeInclusive<u64> = 50..=60_000_000;
+
+/// How long a program waits until it is expected: the other one may just have failed.
+const EXPECTED_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which copy this process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +66,41 @@ impl Place {
     /// The process was not started by an agent, or a variable has no meaning.
     pub fn from_environment() -> Result<Place, PairsError> {
         Place::from_variables(env::var_os)
+    }
+
+    /// The place of a program that a user has started as this side of the pair with this number in the job. Waits
+    /// until Holdfast expects such a program, for a minute. Makes this process the leader of a process group of its
+    /// own, unless it is one: the copy ends with its group.
+    ///
+    /// # Errors
+    /// No program is expected within that time, `HOLDFAST_PAIRS_CLIENTS` is not set, or the answer has no meaning.
+    pub fn of_client(side: Side, pair: u32) -> Result<Place, PairsError> {
+        let directory = env::var_os(clients::DIRECTORY).ok_or(PairsError::NotStartedByAgent(REGISTRY))?;
+        let directory = PathBuf::from(directory);
+        let connect = || UnixStream::connect(ClientSocket::of(&directory, pair, side)?.path());
+        let failed = |source| PairsError::Client { side, pair, directory: directory.clone(), source };
+        let begun = Instant::now();
+        let socket = loop {
+            match connect() {
+                Ok(socket) => break socket,
+                Err(error) if is_awaited(&error) && begun.elapsed() < EXPECTED_WITHIN => thread::sleep(LOOK_EVERY),
+                Err(error) if is_awaited(&error) => return Err(PairsError::NotExpected { side, pair, directory }),
+                Err(error) => return Err(failed(error)),
+            }
+        };
+        socket.set_read_timeout(Some(ANSWERED_WITHIN)).map_err(failed)?;
+        let mut lines = String::new();
+        socket.take(clients::LONGEST_PLACE).read_to_string(&mut lines).map_err(failed)?;
+        // A leader of a session cannot, and has no need to.
+        let _ = setpgid(None, None);
+        let value =
+            |name| lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(OsString::from);
+        Place::from_variables(value)
+    }
+
+    /// True if [`Self::of_client`] is meant: a user has started this process.
+    pub fn is_client() -> bool {
+        env::var_os(REGISTRY).is_none() && env::var_os(clients::DIRECTORY).is_some()
     }
 
     fn from_variables(variable: impl Fn(&'static str) -> Option<OsString>) -> Result<Place, PairsError> {
@@ -85,6 +131,11 @@ impl Place {
         let incarnation = number(INCARNATION, &some(INCARNATION)?)?;
         Ok(Place { registry, pair, index, side, incarnation, period })
     }
+}
+
+/// The process that waits may be about to start.
+fn is_awaited(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 fn number<T: FromStr>(variable: &'static str, value: &OsString) -> Result<T, PairsError> {

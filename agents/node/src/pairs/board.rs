@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_model::pair::{CopyStatus, JobStatus, PairStatus};
+use holdfast_shm::clients;
 use holdfast_wire::pairs::PairsReport;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -64,6 +65,13 @@ impl Board {
         let version = *self.version.borrow();
         let (pairs, jobs) = self.state.lock().clone();
         let clock = u64::try_from(clock::now().as_millis()).unwrap_or(u64::MAX);
-        PairsReport { instance: self.instance, clock, version, pairs, jobs }
+        PairsReport {
+            instance: self.instance,
+            clock,
+            version,
+            clients: clients::directory(&self.registry),
+            pairs,
+            jobs,
+        }
     }
 }

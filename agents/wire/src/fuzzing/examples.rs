@@ -679,7 +679,14 @@ pub fn pairs_report() -> PairsReport {
         }),
     };
     let job = JobStatus { name: "app0".to_owned(), state: JobRunState::Suspended, pid: Some(8), failures: 0 };
-    PairsReport { instance: 5, clock: 7000, version: 4, pairs: vec![status], jobs: vec![job] }
+    PairsReport {
+        instance: 5,
+        clock: 7000,
+        version: 4,
+        clients: "/c/clients".into(),
+        pairs: vec![status],
+        jobs: vec![job],
+    }
 }
 
 pub fn pair_command() -> CommandRequest {

@@ -14,7 +14,8 @@ use ssh2::{Channel, HashType, MethodType, Session};
 use super::error::SshError;
 use super::known_hosts::{self, HostKeyCheck, KnownHosts, lookup_name};
 use super::sign_in;
-use super::target::{Target, quoted};
+use super::target::Target;
+use crate::host::shell::quoted;
 
 /// The system's file of trusted keys.
 const SYSTEM_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";

@@ -37,21 +37,9 @@ pub(super) fn target(host: &SshHost, access: &SshAccess, user: &str, program: &s
     Target { host: host.clone(), user, access: access.clone(), program: program.to_owned() }
 }
 
-/// Quotes an argument for any shell.
-#[cfg(any(feature = "ssh", test))]
-pub(super) fn quoted(argument: &str) -> String {
-    format!("'{}'", argument.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quoted_arguments_are_unchanged_for_the_shell() {
-        assert_eq!(quoted("/opt/a b/$x"), "'/opt/a b/$x'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-    }
 
     #[test]
     fn the_user_of_a_host_is_its_own_or_that_of_holdfast() {

@@ -8,6 +8,7 @@ use holdfast_model::NodeName;
 
 use super::directories;
 use super::result::{CompatError, failed, refused};
+use crate::host::shell::quoted;
 use crate::host::{external_command, host_name, program};
 
 /// Maximum duration of a command on all nodes.
@@ -107,16 +108,6 @@ fn by_node(text: &str) -> NodeLines {
     found
 }
 
-/// A word as a shell reads it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=,+@".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,12 +118,5 @@ mod tests {
         assert_eq!(lines[&NodeName::new("n1")], ["a: b", "", ""]);
         assert_eq!(lines[&NodeName::new("n2")], ["c"]);
         assert_eq!(lines.len(), 2);
-    }
-
-    #[test]
-    fn words_are_quoted_for_the_shell() {
-        assert_eq!(quoted("/tmp:1000,/x"), "/tmp:1000,/x");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted(""), "''");
     }
 }

@@ -29,7 +29,7 @@ use crate::launch::LaunchError;
 use crate::pairs::Placement;
 use crate::pairs::placement::PairPlace;
 use crate::pairs::takeover::{Changed, InitialSpec, compare_places};
-use crate::spec::{JobSpec, Replicated};
+use crate::spec::{CLIENT_COMMAND, JobSpec, Replicated, StartedBy};
 
 /// Where the output of copies and jobs is, below the directory of the job's state.
 const OUTPUT: &str = "pairs";
@@ -53,7 +53,9 @@ pub(super) fn preflight(spec: &JobSpec, replicated: &Replicated) -> Result<Prepa
         return Err(LaunchError::NoDirectory { path: working_directory, key: "replication.directory" }.into());
     }
     let path = replicated.settings.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
-    let of_pairs = replicated.pairs.iter().flat_map(|pair| {
+    let (by_agent, by_user): (Vec<_>, Vec<_>) =
+        replicated.pairs.iter().partition(|pair| pair.started_by == StartedBy::Agent);
+    let of_pairs = by_agent.into_iter().flat_map(|pair| {
         let PairConfig { name, main, replica, .. } = &pair.config;
         [("main", "pair", name, main), ("replica", "pair", name, replica)]
     });
@@ -70,7 +72,11 @@ pub(super) fn preflight(spec: &JobSpec, replicated: &Replicated) -> Result<Prepa
         let found = found.map_err(|error| error.of_key(format!("`{key}` of the {kind} `{owner}`")))?;
         Ok((name.to_owned(), found))
     };
-    let programs = names.into_iter().map(find).collect::<Result<_, ProgramError>>().map_err(LaunchError::from)?;
+    let found = names.into_iter().map(find).collect::<Result<_, ProgramError>>();
+    let mut programs: BTreeMap<String, PathBuf> = found.map_err(LaunchError::from)?;
+    if !by_user.is_empty() {
+        programs.insert(CLIENT_COMMAND[0].to_owned(), program::ourselves().map_err(LaunchError::from)?);
+    }
     if let Some(requeue) = &spec.requeue {
         requeue::check(requeue)?;
     }

@@ -22,6 +22,7 @@ use signal_hook::iterator::Signals;
 
 use crate::allocation::RemoteShell;
 use crate::host::program;
+use crate::host::shell::quoted;
 use crate::launch::error::LaunchError;
 
 /// The variable with the path of the file, for the remote shells that mpirun starts.
@@ -126,11 +127,6 @@ fn parts(arguments: &[String]) -> Option<(&str, String)> {
     let host = arguments.iter().position(|argument| !argument.starts_with('-'))?;
     let command = arguments.get(host + 1..).filter(|words| !words.is_empty())?;
     Some((&arguments[host], command.join(" ")))
-}
-
-/// Quotes an argument for any shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Runs the launcher's command on the host. Returns its exit code.
