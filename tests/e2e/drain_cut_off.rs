@@ -23,6 +23,18 @@ fn cut_off(prefix: &Path) -> Vec<u64> {
     sizes.filter_map(Result::ok).collect()
 }
 
+/// Each agent has gone on with a copy.
+#[track_caller]
+fn assert_continued(world: &World) {
+    for node in 0..4 {
+        let log = world.prefix().join(format!(".holdfast/agents/node{node}.log"));
+        let log = fs::read_to_string(log).unwrap();
+        let line = log.lines().find(|line| line.contains("copy_continued")).unwrap_or_else(|| panic!("{log}"));
+        let kept = line.split("bytes=").nth(1).unwrap().split_whitespace().next().unwrap();
+        assert!(kept.parse::<u64>().unwrap() >= CUT_OFF_AFTER, "{line}");
+    }
+}
+
 #[test]
 fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
     let world = World::new();
@@ -34,7 +46,7 @@ fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
         let left = cut_off(&world.prefix());
         (left.iter().filter(|bytes| **bytes >= CUT_OFF_AFTER).count() == 4).then_some(())
     });
-    // At one instant: an agent that sees others end cancels its copy, and removes it.
+    // At one instant: an agent that sees others end cancels its copy.
     world.processes().into_iter().for_each(|(pid, _)| signal(pid, Signal::STOP));
     world.kill(|_| true);
     running.end();
@@ -42,13 +54,26 @@ fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete in"]);
     pfs::assert_current(&world.prefix(), 4);
     assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
-    for node in 0..4 {
-        let log = world.prefix().join(format!(".holdfast/agents/node{node}.log"));
-        let log = fs::read_to_string(log).unwrap();
-        let line = log.lines().find(|line| line.contains("copy_continued")).unwrap_or_else(|| panic!("{log}"));
-        let kept = line.split("bytes=").nth(1).unwrap().split_whitespace().next().unwrap();
-        assert!(kept.parse::<u64>().unwrap() >= CUT_OFF_AFTER, "{line}");
-    }
+    assert_continued(&world);
+    assert!(cut_off(&world.prefix()).is_empty());
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn drain_completes_files_of_a_flush_that_the_end_of_the_job_cancels() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).flush(SLOW).checkpoint("copy_buffer: 4KiB").holding_after(4);
+    job.size = "512x512";
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    world.wait("a part of every file", || {
+        let left = cut_off(&world.prefix());
+        (left.iter().filter(|bytes| **bytes >= CUT_OFF_AFTER).count() == 4).then_some(())
+    });
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    pfs::assert_current(&world.prefix(), 4);
+    assert_continued(&world);
     assert!(cut_off(&world.prefix()).is_empty());
     world.assert_nothing_is_left();
 }

@@ -154,8 +154,8 @@ fn writing(path: &Path) -> impl Fn(io::Error) -> CopyFault {
 
 impl Lane<'_> {
     /// Copies a file; the copy replaces what is at `to` in one step, once it is written and agrees with the record. A
-    /// file that is already there with this content is not copied again, and a copy that was cut off is completed. If
-    /// that is cancelled, it is left for the next.
+    /// file that is already there with this content is not copied again, and a copy that was cut off is completed. One
+    /// that is cancelled is left for the next.
     pub(crate) fn copy(
         &mut self,
         from: &Path,
@@ -167,7 +167,7 @@ impl Lane<'_> {
     ) -> Result<RecordedContent, CopyFault> {
         let source = || open(from);
         let begun = || if cut_off.is_empty() { Ok(None) } else { Ok(cut_off.take(to, &source()?, recorded.bytes)?) };
-        self.copy_source(source, begun, (from, to), recorded, checksum, working)
+        self.copy_source(source, Some(begun), (from, to), recorded, checksum, working)
     }
 
     /// As [`Lane::copy`], from a file of a dataset; `from` is its path in messages.
@@ -180,13 +180,15 @@ impl Lane<'_> {
         checksum: Checksum,
         working: &ProgressGuard,
     ) -> Result<RecordedContent, CopyFault> {
-        self.copy_source(|| Ok(stored.reader()), || Ok(None), (from, to), recorded, checksum, working)
+        let begun = None::<fn() -> _>;
+        self.copy_source(|| Ok(stored.reader()), begun, (from, to), recorded, checksum, working)
     }
 
+    /// `begun` is asked for a copy that was cut off; with it, one that is cancelled is left for the next.
     fn copy_source<R: Read>(
         &mut self,
         open: impl Fn() -> Result<R, CopyFault>,
-        begun: impl FnOnce() -> Result<Option<BegunCopy>, CopyFault>,
+        begun: Option<impl FnOnce() -> Result<Option<BegunCopy>, CopyFault>>,
         (from, to): (&Path, CopyTarget<'_>),
         recorded: RecordedContent,
         checksum: Checksum,
@@ -196,7 +198,8 @@ impl Lane<'_> {
             working.advance(content.bytes);
             return Ok(content.into());
         }
-        let (staged, there) = match begun()? {
+        let is_kept = begun.is_some();
+        let (staged, there) = match begun.map(|begun| begun()).transpose()?.flatten() {
             Some(BegunCopy { staged, bytes }) => (staged, bytes),
             None => (to.dataset.create(to.name)?, 0),
         };
@@ -205,7 +208,7 @@ impl Lane<'_> {
         let found = match self.pump(open()?, &mut sink, Some(working), hash) {
             Ok(found) => found,
             Err(broken) => {
-                if there > 0 && matches!(broken, MoveError::Cancelled) {
+                if is_kept && matches!(broken, MoveError::Cancelled) {
                     staged.abandon();
                 }
                 return Err(broken.fault(reading(from), writing(&to.path())));
@@ -570,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_cancelled_stops_in_the_middle_and_leaves_nothing() {
+    fn a_copy_that_is_cancelled_stops_in_the_middle_and_the_next_goes_on_with_it() {
         let directory = tempfile::tempdir().unwrap();
         let from = directory.path().join("a");
         let dataset = PosixDataset::at(directory.path()).unwrap();
@@ -600,7 +603,16 @@ mod tests {
         });
         assert!(matches!(result, Err(CopyFault::Cancelled)));
         assert_eq!(board.snapshot()[0].done, 4096);
-        assert_eq!(names(directory.path()), ["a"]);
+        let left = names(directory.path());
+        assert!(left.len() == 2 && left.contains(&"a".to_owned()), "{left:?}");
+        // The next one goes on with it.
+        let cut_off = CutOffCopies::in_dataset(&dataset);
+        assert!(!cut_off.is_empty());
+        let pipeline = Pipeline::new(4096, None, CancellationToken::new());
+        let copied = pipeline.lane().copy(&from, target, recorded(&bytes(1)), Checksum::IfRecorded, &cut_off, &working);
+        assert!(copied.is_ok() && cut_off.is_empty());
+        assert_eq!(names(directory.path()), ["a", "b"]);
+        assert_eq!(fs::read(directory.path().join("b")).unwrap(), bytes(1));
     }
 
     #[test]
