@@ -24,6 +24,10 @@ impl<'a> TwoSteps<'a> {
     }
 
     fn start(&self) -> Running<'a> {
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, options: &[&str]) -> Running<'a> {
         let steps: String = LENGTHS
             .iter()
             .map(|(name, length)| {
@@ -40,12 +44,14 @@ impl<'a> TwoSteps<'a> {
             .collect();
         let text = format!(
             "job: heat\nprefix: {:?}\nallocation: {{manager: local, nodes: 5, faults: {}}}\nsteps:\n{steps}\
-             health: {{down_after: 10s}}\n",
+             health: {{down_after: 10s}}\nhalt: {{grace: 1s}}\n",
             self.world.prefix(),
             self.faults
         );
         let spec = self.world.write("job.yaml", &text);
-        self.world.start(self.world.holdfast(["run".as_ref(), spec.as_os_str()]))
+        let mut command = self.world.holdfast(["run"]);
+        command.args(options).arg(spec);
+        self.world.start(command)
     }
 
     fn prefix(&self, step: &str) -> PathBuf {
@@ -197,6 +203,37 @@ fn next_run_restarts_second_step_from_its_checkpoints() {
     assert_eq!((last["checkpoint"].as_u64(), last["source"].as_str()), (Some(4), Some("cache")));
     job.assert_second_started_from_beginning();
     job.assert_results();
+}
+
+#[test]
+fn choice_of_a_checkpoint_concerns_the_steps_that_are_not_finished() {
+    let world = World::new();
+    let job = TwoSteps::new(&world);
+    let running = job.start();
+    job.holds("first");
+    job.go_on("first");
+    job.holds("second");
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    let newest = pfs::directory_of(&job.prefix("second"), 4).unwrap();
+    let name = newest.file_name().unwrap().to_str().unwrap().to_owned();
+
+    // It is of the second step; the first one is finished.
+    let running = job.start_with(&["--checkpoint", &name]);
+    let restarted = || job.all("second", "restarted").len() == 2;
+    world.wait("the restart from it", || restarted().then_some(()));
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    let last = job.all("second", "restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&4.into(), &"fetched".into()));
+
+    job.go_on("second");
+    job.start_with(&["--from-beginning"]).ends_with(0);
+    let last = job.all("second", "restarted").pop().unwrap();
+    assert_eq!((job.all("second", "restarted").len(), &last["source"]), (3, &"fresh".into()));
+    assert_eq!(job.all("first", "restarted").len(), 1, "it was finished");
+    assert_eq!(pfs::directory_of(&job.prefix("second"), 4).unwrap(), newest, "nothing is deleted");
+    world.assert_nothing_is_left();
 }
 
 #[test]
