@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::kvtree::{Tree, file};
@@ -303,4 +304,27 @@ fn damaged_filemap_counts_as_lost_node() {
         let rebuilt = fs::read(pfs::current(&world.prefix()).unwrap().join("rank_1.ckpt")).unwrap();
         assert_eq!(rebuilt, holdfast_testkit::application_bytes(3, 1, 0, rebuilt.len()));
     }
+}
+
+#[test]
+fn machine_of_slurm_without_an_allocation_is_refused_unless_virtual_nodes_are_asked_for() {
+    let world = World::new();
+    let bin = world.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let srun = bin.join("srun");
+    fs::write(&srun, "#!/bin/sh\nexit 9\n").unwrap();
+    fs::set_permissions(&srun, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let job = "job: j\nprefix: pfs\nrun: {nodes: 1, command: [\"true\"]}\ncheckpoint: {source: none}\n";
+    let spec = world.write("job.yaml", job);
+    for words in [vec!["run"], vec!["run", "--dry-run"]] {
+        let mut command = world.holdfast(words);
+        command.arg(&spec).env("PATH", &path);
+        let refused = world.run(command).with_code(78);
+        refused.prints(&["this is a machine of Slurm", "in no allocation", "`salloc -N NODES", "`manager: local`"]);
+    }
+    let spec = world.write("job.yaml", &format!("{job}allocation: {{manager: local}}\n"));
+    let mut command = world.holdfast(["run"]);
+    command.arg(&spec).env("PATH", &path);
+    world.run(command).with_code(0);
 }

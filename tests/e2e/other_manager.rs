@@ -43,7 +43,7 @@ static LATTICE: ManagerEntry = ManagerEntry {
         name: "lattice",
         doc: "uses the cells of the current lattice",
         title: "Lattice",
-        chosen: Chosen::InItsJobs,
+        chosen: Chosen::InItsJobs { command: "lattice-run", help: "`lattice-get holdfast run job.yaml`" },
         nodes: NodeCount::Variables,
         variables: ManagerVariables {
             job_ids: &[JOB_VARIABLE],

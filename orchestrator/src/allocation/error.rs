@@ -20,6 +20,12 @@ pub enum AllocationError {
         `manager: local` under `allocation:`"
     )]
     UnknownManager { manager: String },
+    /// On a login node, for example.
+    #[error(
+        "this is a machine of {manager}, and this process is in no allocation of it; nothing was started. Use {help}; \
+         for virtual nodes on this machine, write `manager: local` under `allocation:`"
+    )]
+    NoAllocation { manager: &'static str, help: &'static str },
     /// A directory or file is not used because another user may have made it, or cannot be used.
     #[error(transparent)]
     Owned(#[from] OwnedError),
@@ -72,7 +78,10 @@ impl AllocationError {
     pub fn is_configuration(&self) -> bool {
         matches!(
             self,
-            AllocationError::UnknownManager { .. } | AllocationError::Name { .. } | AllocationError::Unsuitable(_)
+            AllocationError::UnknownManager { .. }
+                | AllocationError::NoAllocation { .. }
+                | AllocationError::Name { .. }
+                | AllocationError::Unsuitable(_)
         ) || self.is_refusal()
     }
 }

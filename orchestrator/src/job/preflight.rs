@@ -13,7 +13,7 @@ use crate::allocation::{AllocationError, ManagerEntry, registry as managers};
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::host::program;
 use crate::launch::{LaunchError, Launcher, LauncherContext, registry as launchers};
-use crate::spec::{JobSpec, Step};
+use crate::spec::{Chosen, JobSpec, Step};
 
 /// Commands of the system that do not answer within this are considered to hang.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
@@ -81,7 +81,14 @@ pub(super) fn manager(spec: &JobSpec) -> Result<&'static ManagerEntry, Allocatio
     let facts = launchers::registered()
         .manager(spec.allocation.manager, |name| env::var(name).ok())
         .map_err(|manager| AllocationError::UnknownManager { manager: manager.to_owned() })?;
-    managers::find(facts.name)
+    let is_chosen = spec.allocation.manager.is_some() || !matches!(facts.chosen, Chosen::Otherwise);
+    let path = env::var_os("PATH");
+    let here = env::current_dir().unwrap_or_default();
+    let has_command = |command: &str| program::find(command, &here, path.as_deref()).is_ok();
+    match launchers::registered().passed_over(has_command).filter(|_| !is_chosen) {
+        Some((facts, help)) => Err(AllocationError::NoAllocation { manager: facts.title, help }),
+        None => managers::find(facts.name),
+    }
 }
 
 /// The shared libraries of a program that the loader does not find. None for scripts, for static programs, and on

@@ -100,7 +100,7 @@ fn chosen(section: &Section<'_>, written: Option<&str>) -> Option<&'static Manag
     let is_chosen = |facts: &&ManagerFacts| match (written, &facts.chosen) {
         (Some(written), _) => facts.name == written,
         (None, Chosen::ByKeys { keys, .. }) => has_any(keys),
-        (None, Chosen::InItsJobs | Chosen::Otherwise) => false,
+        (None, Chosen::InItsJobs { .. } | Chosen::Otherwise) => false,
     };
     let facts = section.reader().registered.managers.iter().copied().find(is_chosen)?;
     if let Chosen::ByKeys { keys, help } = facts.chosen

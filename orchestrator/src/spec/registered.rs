@@ -146,7 +146,12 @@ pub struct KeyFacts {
 #[derive(Debug)]
 pub enum Chosen {
     /// This process is in one of its jobs: a variable with a job id is set.
-    InItsJobs,
+    InItsJobs {
+        /// Where this command is, jobs belong into its allocations.
+        command: &'static str,
+        /// How to get one.
+        help: &'static str,
+    },
     /// One of these keys of `allocation:` is written; the manager needs one of them.
     ByKeys {
         keys: &'static [&'static str],
@@ -231,7 +236,7 @@ impl Registered {
             return find(&|facts| facts.name == written).ok_or(written);
         }
         let by_variables = |facts: &ManagerFacts| match facts.chosen {
-            Chosen::InItsJobs => facts.variables.job_ids.iter().any(is_set),
+            Chosen::InItsJobs { .. } => facts.variables.job_ids.iter().any(is_set),
             Chosen::ByKeys { .. } | Chosen::Otherwise => false,
         };
         if let Some(found) = find(&by_variables) {
@@ -241,6 +246,14 @@ impl Registered {
             return Err(later);
         }
         find(&|facts| matches!(facts.chosen, Chosen::Otherwise)).ok_or("auto")
+    }
+
+    /// A manager whose command is here, although no manager was selected by the spec or by variables.
+    pub fn passed_over(&self, has_command: impl Fn(&str) -> bool) -> Option<(&'static ManagerFacts, &'static str)> {
+        self.managers.iter().find_map(|facts| match facts.chosen {
+            Chosen::InItsJobs { command, help } if has_command(command) => Some((*facts, help)),
+            _ => None,
+        })
     }
 
     /// The managers that can run a job again.
@@ -274,7 +287,7 @@ mod tests {
         name: "lattice",
         doc: "asks a lattice",
         title: "Lattice",
-        chosen: Chosen::InItsJobs,
+        chosen: Chosen::InItsJobs { command: "srun", help: "salloc" },
         nodes: NodeCount::Variables,
         variables: ManagerVariables {
             job_ids: &["LATTICE_JOB"],

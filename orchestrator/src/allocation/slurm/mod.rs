@@ -71,7 +71,10 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         name: "slurm",
         doc: "uses the nodes of the current Slurm job (`sbatch`, `salloc`)",
         title: "Slurm",
-        chosen: Chosen::InItsJobs,
+        chosen: Chosen::InItsJobs {
+            command: "srun",
+            help: "`salloc -N NODES holdfast run job.yaml`, or a batch script as in docs/slurm.md",
+        },
         nodes: NodeCount::Variables,
         variables: ManagerVariables { job_ids: &JOB, node_counts: &COUNTS, node_lists: &NODES, removed: &REMOVED },
         requeue: Some(RequeueFacts {
