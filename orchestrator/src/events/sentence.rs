@@ -121,6 +121,16 @@ impl LogEvent {
                 "the ranks crashed before they had joined, as when MPI cannot start: they are launched again, which is \
                  no attempt ({crashes} of at most {limit} times)"
             ),
+            LogEvent::LaunchSpaced { disturbances, millis, counts, .. } => format!(
+                "{disturbances} node losses or refused launches, each within 30 s of the one before: the next launch \
+                 waits {} s{}",
+                millis / 1000,
+                if *counts { "" } else { ", and is no attempt" }
+            ),
+            LogEvent::AllocationDenied { reason } => format!(
+                "warning: the resource manager does not know the allocation any more ({reason}); the ranks go on while \
+                 their agents answer"
+            ),
             LogEvent::LibraryLeftNothing { base, .. } => format!(
                 "no SCR control files below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
                  system configuration file of their SCR library"

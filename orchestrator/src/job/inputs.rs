@@ -200,7 +200,9 @@ impl StepDriver<'_> {
             StepEvent::Supervisor { .. } => self.feed(Event::StepStarted { generation }),
             StepEvent::Started { .. } | StepEvent::Printed { .. } => {}
             StepEvent::Waiting { reason } => self.reporter.emit(LogEvent::LaunchDelayed { generation, reason }),
-            StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }),
+            StepEvent::Refused { reason, obstacle, .. } => {
+                self.feed(Event::LaunchFailed { generation, reason, obstacle });
+            }
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
                     let node = self.ranks.node_of(generation, rank);

@@ -276,6 +276,14 @@ impl Allocation for Slurm {
         self.watch.end()
     }
 
+    fn denial(&self) -> Option<String> {
+        self.watch.denial()
+    }
+
+    fn ask_denial(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(async { query::job(&self.identity.job_id).await.err()?.denial() })
+    }
+
     fn own_node(&self) -> Option<NodeName> {
         self.own_node.clone()
     }

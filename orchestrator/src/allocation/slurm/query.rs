@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 
-use super::refusal::Refusal;
+use super::refusal::{self, Refusal};
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::spec::quantity;
 
@@ -112,8 +112,16 @@ pub enum QueryError {
 }
 
 impl QueryError {
-    fn unparsable(command: &'static str, text: &str) -> Self {
+    pub(super) fn unparsable(command: &'static str, text: &str) -> Self {
         QueryError::Unparsable { command, answer: text.trim().chars().take(200).collect() }
+    }
+
+    /// Slurm's words, if they say that the job does not exist.
+    pub(super) fn denial(self) -> Option<String> {
+        match self {
+            QueryError::Failed { message, .. } if refusal::is_unknown_job(&message) => Some(message),
+            _ => None,
+        }
     }
 
     /// The kind of refusal that this error means.
