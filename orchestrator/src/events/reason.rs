@@ -155,7 +155,7 @@ pub enum StopReason {
     #[error("too few healthy nodes: {healthy} left, {needed} needed")]
     TooFewNodes { healthy: u32, needed: u32 },
     /// The resource manager does not know the allocation any more.
-    #[error("the allocation is lost: the resource manager does not know it any more ({reason}); submit the job again")]
+    #[error("the allocation is lost: the resource manager does not know it any more ({reason})")]
     AllocationLost {
         /// Its words.
         reason: String,
