@@ -3,6 +3,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
 
 use crate::job::Job;
 use crate::world::{Running, World};
@@ -17,6 +21,7 @@ impl<'a> Slurm<'a> {
         fs::create_dir(world.path("bin")).unwrap();
         let slurm = Slurm { world };
         let forgotten = world.path("forgotten");
+        world.write("began", "1795177430");
         let unless_forgotten = |who: &str, then: &str| {
             let words = format!("{who} error: Invalid job id specified");
             format!("if [ -e {} ]; then echo {words:?} >&2; exit 1; fi\n{then}", forgotten.display())
@@ -49,7 +54,11 @@ impl<'a> Slurm<'a> {
             forgotten = forgotten.display(),
         );
         let asked = format!("echo >>{}\n", world.path("asked").display());
-        let squeue = asked + &unless_forgotten("slurm_load_jobs", "echo 'RUNNING|u|NONE'\n");
+        let squeue = asked
+            + &unless_forgotten(
+                "slurm_load_jobs",
+                &format!("echo \"RUNNING|u|NONE|$(cat {})\"\n", world.path("began").display()),
+            );
         let scontrol = unless_forgotten("slurm_requeue", "echo requeued\n");
         for (name, text) in [("srun", &srun), ("squeue", &squeue), ("scontrol", &scontrol), ("sinfo", &String::new())] {
             let path = world.path("bin").join(name);
@@ -74,11 +83,21 @@ impl<'a> Slurm<'a> {
     fn start(&self, job: &Job<'a>) -> Running<'a> {
         let yaml = job.yaml().replace("allocation:\n  manager: local\n  nodes: 4\n", "");
         let spec = self.world.write("slurm.yaml", &yaml);
-        let mut command = self.world.holdfast(["run".as_ref(), spec.as_os_str()]);
+        self.world.start(self.holdfast(&["run", &spec.to_string_lossy()]))
+    }
+
+    /// A command in the allocation.
+    fn holdfast(&self, words: &[&str]) -> Command {
+        let mut command = self.world.holdfast(words);
         let path = format!("{}:{}", self.world.path("bin").display(), std::env::var("PATH").unwrap());
         command.env("PATH", path).env("SLURM_JOB_ID", "17").env("SLURM_JOB_NODELIST", "n1");
         command.env("SLURM_JOB_NUM_NODES", "1");
-        self.world.start(command)
+        command
+    }
+
+    /// The next allocation has the id of the last one.
+    fn gives_the_id_again(&self) {
+        self.world.write("began", "1795177555");
     }
 
     /// Its controller has lost the job.
@@ -147,4 +166,38 @@ fn launches_that_a_manager_refuses_for_some_seconds_count_once() {
     assert_eq!(waits, [1000, 5000]);
     assert_eq!(world.all("generation_launched").len(), 4);
     world.assert_nothing_is_left();
+}
+
+#[test]
+fn directories_of_a_lost_job_whose_id_is_given_again_are_kept_and_a_drain_of_its_prefix_saves_them() {
+    let world = World::new();
+    let slurm = Slurm::new(&world);
+    let mut job = slurm.job().holding_after(4);
+    let mut running = slurm.start(&job);
+    running.sees_checkpoint(4);
+    // Slurm ends all of its processes.
+    running.signal(Signal::KILL);
+    running.end();
+    world.kill(|_| true);
+    world.wait("the end of the job", || world.processes().is_empty().then_some(()));
+
+    slurm.gives_the_id_again();
+    job.heat.clear();
+    let text = job.yaml().replace("/pfs\"", "/other\"");
+    let text = text.replace("allocation:\n  manager: local\n  nodes: 4\n", "");
+    let spec = world.write("other.yaml", &text);
+    let run = slurm.holdfast(&["run", &spec.to_string_lossy()]);
+    let remedy = format!("holdfast drain --prefix {}", world.prefix().display());
+    world.run(run).with_code(0).prints(&["n1: ", ".kept-", &remedy]);
+    let of_other = world.events_of(&world.path("other"));
+    let kept = of_other.iter().find(|event| event["event"] == "directory_kept").unwrap();
+    assert_eq!((&kept["node"], kept["prefix"].as_str()), (&"n1".into(), world.prefix().to_str()));
+    assert!(Path::new(kept["path"].as_str().unwrap()).is_dir());
+    world.run(slurm.holdfast(&["status", &spec.to_string_lossy()])).with_code(0).prints(&[".kept-", &remedy]);
+
+    let prefix = world.prefix();
+    let drain = slurm.holdfast(&["drain", "--prefix", &prefix.to_string_lossy()]);
+    world.run(drain).with_code(0).prints(&["checkpoint 4 is complete"]);
+    assert!(!Path::new(kept["path"].as_str().unwrap()).exists());
+    assert_eq!(world.processes(), []);
 }

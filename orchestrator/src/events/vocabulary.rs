@@ -237,6 +237,15 @@ vocabulary! {
         /// Its words.
         reason: String,
     },
+    /// The directories of a job in an earlier allocation with the same id are kept on the node: datasets in them are not
+    /// on its prefix directory.
+    DirectoryKept {
+        node: NodeName,
+        /// Its control directory, as the node sees it.
+        path: String,
+        /// The prefix directory of that job.
+        prefix: PathBuf,
+    },
     /// LLNL's library was to write checkpoints, and there are no SCR control files in the control directory.
     LibraryLeftNothing {
         generation: Generation,

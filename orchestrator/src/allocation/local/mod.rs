@@ -146,7 +146,7 @@ const ROOTS: &str = "nodes";
 
 /// The marker of the workspace of a job.
 fn marker(job_id: &str) -> Marker<'_> {
-    Marker { kind: "workspace", job: job_id, prefix: None }
+    Marker { kind: "workspace", job: job_id, prefix: None, allocation: None }
 }
 
 /// The workspace of a job, open and checked.
@@ -218,7 +218,7 @@ impl Local {
         let AllocationRequest { spec, job_id, user, logs, .. } = request;
         let nodes: Vec<NodeName> = (0..spec.nodes).map(virtual_node).collect();
         let identity = checked(job_id, user, nodes)?;
-        let AllocationIdentity { job_id, user, nodes } = &identity;
+        let AllocationIdentity { job_id, user, nodes, .. } = &identity;
         let workspace = Workspace::create(user, job_id).map_err(AllocationError::Workspace)?;
         workspace.make_roots(nodes, job_id)?;
         let end = spec.end_from(SystemTime::now());
@@ -552,7 +552,7 @@ fn checked(job_id: String, user: String, nodes: Vec<NodeName>) -> Result<Allocat
             return Err(AllocationError::Name { what, name: name.to_owned() });
         }
     }
-    Ok(AllocationIdentity { job_id, user, nodes })
+    Ok(AllocationIdentity { job_id, token: None, user, nodes })
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ struct SlurmStatus {
     down: Vec<(NodeName, String)>,
     end: Option<SystemTime>,
     user: Option<String>,
+    started: Option<String>,
     /// Answers in a row that the job does not exist.
     denials: u32,
     /// The words of the last one.
@@ -83,6 +84,7 @@ impl Watch {
             down: down?,
             end: job.end,
             user: Some(job.user),
+            started: job.started,
             ..SlurmStatus::default()
         }));
         let task = tokio::spawn(watch(Arc::clone(&status), job_id.to_owned(), nodes.to_vec()));
@@ -101,6 +103,11 @@ impl Watch {
     pub(super) fn denial(&self) -> Option<String> {
         let status = self.status.lock();
         status.denial.clone().filter(|_| status.denials > 1)
+    }
+
+    /// When the allocation began, as Slurm tells it.
+    pub(super) fn started(&self) -> Option<String> {
+        self.status.lock().started.clone()
     }
 
     pub(super) fn user(&self) -> Option<String> {
