@@ -54,12 +54,23 @@ impl Machine {
             && let Some(past) = self.state.history.change_last()
         {
             (past.from, past.joined) = (from, true);
+            if self.config.library_control.is_some() && from < self.state.head.newest {
+                self.library_began_from(generation, from);
+            }
         }
         let head = &mut self.state.head;
         (head.newest, head.secured) = (head.newest.max(from), head.secured.max(from));
         // The restart may have lost its protection, or made it.
         head.protected =
             if protected { head.protected.max(from) } else { head.protected.filter(|id| Some(*id) != from) };
+    }
+
+    /// LLNL's library has deleted all newer checkpoints, and gives their numbers again.
+    fn library_began_from(&mut self, generation: Generation, from: Option<CheckpointId>) {
+        self.note_fact(generation, |active| active.facts.newest_before = from);
+        let head = &mut self.state.head;
+        (head.newest, head.secured) = (from, from);
+        head.protected = head.protected.filter(|id| Some(*id) <= from);
     }
 
     /// A checkpoint whose redundancy is still being made is no progress yet: the loss of a node ends it.

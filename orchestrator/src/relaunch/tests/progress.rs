@@ -200,3 +200,26 @@ fn a_complete_checkpoint_whose_redundancy_fails_is_not_the_newest() {
     world.happens(Event::DatasetDropped { generation, checkpoint, reason });
     assert_eq!(world.machine.newest(), Some(CheckpointId(3)));
 }
+
+#[test]
+fn a_start_of_the_library_from_the_beginning_is_compared_with_none_of_the_earlier_checkpoints() {
+    let library = Config { no_progress_limit: 1, library_control: Some("/tmp".into()), ..config(9, 4) };
+    let mut world = World::running_with(library);
+    world.joined(None);
+    world.checkpoint(9);
+    world.dies(0);
+    // The library had chosen a checkpoint, and some rank had lost its files.
+    world.joined(Some(8));
+    world.joined(None);
+    assert_eq!(world.machine.newest(), None);
+    world.checkpoint(7);
+    world.dies_later(1);
+    let newest: Vec<_> = world.machine.explain().generations.iter().map(|past| past.newest).collect();
+    assert_eq!(newest[..2], [Some(CheckpointId(9)), Some(CheckpointId(7))]);
+    let progress = |checkpoint| Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(checkpoint) });
+    assert_eq!(recorded(&world), [(progress(9), 0), (progress(7), 0)]);
+    // Without a checkpoint it is no progress.
+    world.joined(None);
+    world.dies_later(2);
+    assert!(matches!(world.stop(), StopReason::NoProgress { generations: 1, checkpoint: None, .. }));
+}
