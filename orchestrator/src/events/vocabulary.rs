@@ -237,8 +237,7 @@ vocabulary! {
         /// Its words.
         reason: String,
     },
-    /// The directories of a job in an earlier allocation with the same id are kept on the node: datasets in them are not
-    /// on its prefix directory.
+    /// Directories of an earlier job with the same id are kept on the node: not all is in its prefix directory.
     DirectoryKept {
         node: NodeName,
         /// Its control directory, as the node sees it.
