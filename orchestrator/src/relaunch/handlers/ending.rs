@@ -54,9 +54,9 @@ impl Machine {
             && let Some(past) = self.state.history.change_last()
         {
             (past.from, past.joined) = (from, true);
-            if self.config.library_control.is_some() && from < self.state.head.newest {
-                self.library_began_from(generation, from);
-            }
+        }
+        if self.config.library_control.is_some() && from < self.state.head.newest {
+            self.library_began_from(generation, from);
         }
         let head = &mut self.state.head;
         (head.newest, head.secured) = (head.newest.max(from), head.secured.max(from));
@@ -65,9 +65,14 @@ impl Machine {
             if protected { head.protected.max(from) } else { head.protected.filter(|id| Some(*id) != from) };
     }
 
-    /// LLNL's library has deleted all newer checkpoints, and gives their numbers again.
+    /// LLNL's library has deleted all newer checkpoints, and gives their numbers again. A report that is received again,
+    /// after the generation has completed a checkpoint, changes nothing.
     fn library_began_from(&mut self, generation: Generation, from: Option<CheckpointId>) {
-        self.note_fact(generation, |active| active.facts.newest_before = from);
+        let secured = self.state.head.secured;
+        let Some(active) = self.active_of(generation).filter(|active| active.facts.newest_before >= secured) else {
+            return;
+        };
+        active.facts.newest_before = from;
         let head = &mut self.state.head;
         (head.newest, head.secured) = (from, from);
         head.protected = head.protected.filter(|id| Some(*id) <= from);

@@ -208,17 +208,22 @@ fn a_start_of_the_library_from_the_beginning_is_compared_with_none_of_the_earlie
     world.joined(None);
     world.checkpoint(9);
     world.dies(0);
+    world.happens(Event::LibraryStarted { generation: world.generation() });
     // The library had chosen a checkpoint, and some rank had lost its files.
     world.joined(Some(8));
     world.joined(None);
     assert_eq!(world.machine.newest(), None);
     world.checkpoint(7);
+    // An orchestrator that takes over may receive it again.
+    world.joined(None);
+    assert_eq!(world.machine.newest(), Some(CheckpointId(7)));
     world.dies_later(1);
     let newest: Vec<_> = world.machine.explain().generations.iter().map(|past| past.newest).collect();
     assert_eq!(newest[..2], [Some(CheckpointId(9)), Some(CheckpointId(7))]);
     let progress = |checkpoint| Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(checkpoint) });
     assert_eq!(recorded(&world), [(progress(9), 0), (progress(7), 0)]);
     // Without a checkpoint it is no progress.
+    world.happens(Event::LibraryStarted { generation: world.generation() });
     world.joined(None);
     world.dies_later(2);
     assert!(matches!(world.stop(), StopReason::NoProgress { generations: 1, checkpoint: None, .. }));
