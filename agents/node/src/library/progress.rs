@@ -360,7 +360,7 @@ mod tests {
             assert_eq!(progress.observe(at(1), &state(2, &[(8, CACHE)], &[8])), [LibraryEvent::Started]);
             if late {
                 // The library rebuilds files for longer: what was reported is corrected.
-                assert_eq!(progress.pass(at(3)), [from_cache.clone()]);
+                assert_eq!(progress.pass(at(3)), std::slice::from_ref(&from_cache));
             }
             if seen {
                 // A cache for one checkpoint looks the same before the next one.

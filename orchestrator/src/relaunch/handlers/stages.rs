@@ -133,12 +133,10 @@ impl Machine {
     /// True while no ranks run and the loop has not stopped.
     pub(super) fn before_launch(&self) -> bool {
         use Phase::{AskingHalt, CheckingAllocation, Gathering, Preparing, RunningBefore, Settling};
-        match self.state.head.phase {
-            Gathering | AskingHalt { .. } | RunningBefore { .. } | CheckingAllocation | Settling { .. } | Preparing => {
-                true
-            }
-            _ => false,
-        }
+        matches!(
+            self.state.head.phase,
+            Gathering | AskingHalt { .. } | RunningBefore { .. } | CheckingAllocation | Settling { .. } | Preparing
+        )
     }
 
     /// Runs the commands of `before:`, once in an allocation, on the nodes that are healthy.
