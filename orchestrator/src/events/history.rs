@@ -20,8 +20,8 @@ pub struct History {
     pub checkpoints: BTreeMap<CheckpointId, PastCheckpoint>,
     /// Outputs with files that were not put at their paths; the user may have moved them since.
     pub unplaced: BTreeMap<String, Unplaced>,
-    /// Control directories of earlier jobs with the same id that are kept on nodes, with the prefix directories of those
-    /// jobs.
+    /// Control directories of earlier jobs with the same id that are kept on nodes, and those jobs' prefix
+    /// directories.
     pub kept: BTreeMap<(NodeName, String), PathBuf>,
     /// The last event that has a sentence, with its time.
     pub last: Option<(Timestamp, String)>,

@@ -3,8 +3,8 @@
 //! * The nodes file is written at each start of the library, and by no other process.
 //! * A checkpoint is listed in a filemap when its first file is routed, and in the flush file when it is complete.
 //! * At its start the library restarts from one checkpoint and deletes all others, then writes the flush file.
-//! * It writes the flush file before it knows whether all ranks have their files: a restart from cache is certain when a
-//!   higher number follows, or when that checkpoint stays.
+//! * It writes the flush file before it knows whether all ranks have their files: a restart from cache is certain when
+//!   a higher number follows, or when that checkpoint stays.
 //! * A reason in the halt file is recorded when the application is finished, or ends because of a halt condition.
 //!
 //! `docs/scr-files.md` §4, §7 to §9, §17.

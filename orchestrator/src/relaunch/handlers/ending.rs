@@ -65,8 +65,8 @@ impl Machine {
             if protected { head.protected.max(from) } else { head.protected.filter(|id| Some(*id) != from) };
     }
 
-    /// LLNL's library has deleted all newer checkpoints, and gives their numbers again. A report that is received again,
-    /// after the generation has completed a checkpoint, changes nothing.
+    /// LLNL's library has deleted all newer checkpoints, and gives their numbers again. A report that is received
+    /// again, after the generation has completed a checkpoint, changes nothing.
     fn library_began_from(&mut self, generation: Generation, from: Option<CheckpointId>) {
         let secured = self.state.head.secured;
         let Some(active) = self.active_of(generation).filter(|active| active.facts.newest_before >= secured) else {
