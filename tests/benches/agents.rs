@@ -174,6 +174,7 @@ impl Cluster {
             version: VERSION,
             job: "bench".to_owned(),
             job_id: JOB.to_owned(),
+            allocation: None,
             user: USER.to_owned(),
             node: node.clone(),
             shared: None,

@@ -135,6 +135,40 @@ fn checkpoints_of_the_library_are_progress_and_the_job_survives_two_node_losses(
     world.assert_nothing_is_left();
 }
 
+#[test]
+fn a_start_of_the_library_from_the_beginning_is_reported_as_one_and_compared_with_no_earlier_checkpoint() {
+    let world = World::new();
+    let go = |id: u32| world.path(&format!("meeting/go.{id}"));
+    let job = LibraryJob {
+        spares: 2,
+        hold: "1,3",
+        // A rank and its partner.
+        faults: vec!["{node: 1, after_checkpoint: 3}", "{node: 2, after_checkpoint: 3}"],
+        top: "relaunch: {no_progress_limit: 1}",
+        ..LibraryJob::new(&world)
+    };
+    fs::create_dir_all(world.path("meeting")).unwrap();
+    fs::write(go(1), "").unwrap();
+    let mut running = job.start();
+    running.sees_checkpoint(3);
+    fs::remove_file(go(1)).unwrap();
+    running.sees("a checkpoint of the second generation", |event| {
+        event["event"] == "checkpoint_protected" && event["generation"] == 2 && event["checkpoint"] == 1
+    });
+    world.kill(|line| line.contains("deps/e2e"));
+    running.sees("the third generation", |event| event["event"] == "generation_launched" && event["generation"] == 3);
+    fs::write(go(3), "").unwrap();
+    running.ends_with(0);
+    let of_second = world.all("restarted").into_iter().filter(|event| event["generation"] == 2);
+    let reported: Vec<_> = of_second.map(|event| (event["checkpoint"].clone(), event["source"].clone())).collect();
+    assert_eq!(reported, [(Value::Null, Value::from("fresh"))]);
+    let ended = world.all("generation_ended");
+    assert_eq!(values(&ended, "newest"), [3, 1, 4]);
+    assert_eq!(values(&ended, "without_progress"), [0, 0, 0]);
+    assert_drained(&world, 4);
+    world.assert_nothing_is_left();
+}
+
 /// MPICH's mpirun. Open MPI's daemons cannot share a machine under different names.
 pub fn hydra() -> &'static str {
     let recognised = |program: &&str| {

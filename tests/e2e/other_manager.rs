@@ -72,7 +72,7 @@ static LATTICE: ManagerEntry = ManagerEntry {
         Box::pin(async move {
             let variable = |name| std::env::var(name).unwrap_or_default();
             let nodes = hostlist::expand(&variable(CELLS_VARIABLE))?;
-            let identity = AllocationIdentity { job_id: variable(JOB_VARIABLE), user, nodes };
+            let identity = AllocationIdentity { job_id: variable(JOB_VARIABLE), token: None, user, nodes };
             Ok(Arc::new(Lattice::new(identity, &logs)?) as Arc<dyn Allocation>)
         })
     },

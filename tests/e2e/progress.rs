@@ -70,6 +70,13 @@ fn lose_node_in(world: &World, running: &mut Running<'_>, generation: u64) {
     crate::world::signal(agent as u32, Signal::KILL);
 }
 
+/// The program is killed when this generation waits.
+fn kill_in(world: &World, generation: u64) {
+    let waits = world.path(&format!("waits.{generation}"));
+    world.wait("the program", || waits.exists().then_some(()));
+    assert!(world.kill(|line| line.contains("/program ")) > 0);
+}
+
 /// For each generation: the source of its progress, and the number of generations without.
 fn recorded(world: &World) -> Vec<(Value, u64)> {
     let ended = world.all("generation_ended").into_iter();
@@ -95,8 +102,8 @@ fn goes_on_beyond_the_limit(progress: &str, source: &str, shown: &str) {
 fn stops_at_the_limit(progress: &str, source: &str) {
     let world = World::new();
     go(&world);
-    let mut running = start(&world, progress, "repeat");
-    (1..=3).for_each(|generation| lose_node_in(&world, &mut running, generation));
+    let running = start(&world, progress, "repeat");
+    (1..=3).for_each(|generation| kill_in(&world, generation));
     running.ends_with(91).prints(&[
         "no progress: 2 generations in a row (relaunch.no_progress_limit)",
         "nothing that `progress` names has changed",
@@ -146,7 +153,7 @@ fn orchestrator_that_takes_over_compares_with_the_launch(progress: &str, source:
     abandoned(&world, progress, "repeat");
     let mut running = start(&world, progress, "repeat");
     running.sees_event("took_over");
-    (1..=3).for_each(|generation| lose_node_in(&world, &mut running, generation));
+    (1..=3).for_each(|generation| kill_in(&world, generation));
     running.ends_with(91);
     assert_eq!(recorded(&world), [(json!(source), 0), (Value::Null, 1), (Value::Null, 2)]);
     assert_eq!(world.all("progress_unknown"), Vec::<Value>::new());

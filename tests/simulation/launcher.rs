@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use holdfast::launch::Obstacle;
 use holdfast::relaunch::Event;
 use holdfast_model::{Generation, Placement, Rank, RankEnd};
 
@@ -15,7 +16,9 @@ impl World {
     /// The launcher starts the ranks.
     pub fn launch(&mut self, generation: Generation, placement: Arc<Placement>) {
         if self.dice.percent(2) {
-            return self.notify(Event::LaunchFailed { generation, reason: "no launcher".into() });
+            let obstacles = [Obstacle::Job, Obstacle::Manager, Obstacle::UnknownAllocation];
+            let obstacle = obstacles[self.dice.below(3) as usize];
+            return self.notify(Event::LaunchFailed { generation, reason: "no launcher".into(), obstacle });
         }
         trace!(self, "generation {generation} is launched");
         if generation > Generation(1) && self.dice.percent(self.scenario.faults.in_restarts) {

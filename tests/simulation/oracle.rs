@@ -180,6 +180,10 @@ impl World {
                 oracle.without_progress = *without_progress;
                 oracle.checked = None;
             }
+            // A disturbance counts once; there is an end of that too.
+            Action::Record(LogEvent::LaunchSpaced { counts, .. }) => {
+                oracle.launches = oracle.launches.saturating_sub(u32::from(!counts));
+            }
             Action::CheckProgress { generation } => {
                 oracle.checked = Some(*generation);
                 for (node, _) in self.orchestrator.machine.agents() {

@@ -474,6 +474,11 @@ impl World {
                 let checked = Box::new(Event::ProgressChecked { generation, found });
                 self.after(delay, SimulatedEvent::ToOrchestrator(self.orchestrator.incarnation, checked));
             }
+            Action::CheckAllocation => {
+                let delay = self.between(MS, 4000 * MS);
+                let checked = Box::new(Event::AllocationChecked { denial: None });
+                self.after(delay, SimulatedEvent::ToOrchestrator(self.orchestrator.incarnation, checked));
+            }
             Action::UpdatePeers { generation, addresses, down, to } => {
                 let update = Arc::new(PeersUpdate { generation, issued: self.issue(), addresses, down });
                 self.each(&to, |at, start| SimulatedEvent::UpdatePeers(at, start, update.clone()));

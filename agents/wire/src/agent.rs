@@ -184,6 +184,9 @@ pub struct Health {
     pub load: f64,
     /// Control and cache directories.
     pub directories: Vec<DirectoryHealth>,
+    /// Control directories of jobs in earlier allocations, with datasets that are not on their prefix directories.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptDirectory>,
     /// Connections refused because they had no token, or no TLS, since the agent started.
     pub unauthenticated: u64,
     /// The newest checkpoint that is complete in cache here.
@@ -197,6 +200,16 @@ pub struct Health {
     /// The halt condition that holds here, unless it is that the application is finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<HaltReport>,
+}
+
+/// The control directory of a job in an earlier allocation with the same id, under another name. An agent of that job
+/// renames it back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptDirectory {
+    /// As the node sees it.
+    pub path: String,
+    /// The prefix directory of that job.
+    pub prefix: PathBuf,
 }
 
 /// A halt condition that holds.

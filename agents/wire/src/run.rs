@@ -147,6 +147,9 @@ pub struct AgentStart {
     pub job: String,
     /// The job id, part of directory names (`scr.<id>`).
     pub job_id: String,
+    /// A token of the allocation, which no other one with the same job id has; `None` where ids are not given again.
+    #[serde(default)]
+    pub allocation: Option<String>,
     /// The user name, part of directory names.
     pub user: String,
     /// This node's name; empty with [`shared`](Self::shared).

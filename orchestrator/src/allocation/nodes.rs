@@ -54,6 +54,17 @@ pub trait Allocation: Send + Sync {
     /// The end of the allocation, if it is known. It may change during a run.
     fn end(&self) -> Option<SystemTime>;
 
+    /// The words with which the manager's last two answers denied that the allocation exists.
+    fn denial(&self) -> Option<String> {
+        None
+    }
+
+    /// Asks the manager whether the allocation exists: the words with which it denies that; `None` if it does not, or
+    /// does not answer.
+    fn ask_denial(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(async { None })
+    }
+
     /// The node that this process runs on, if it is part of the allocation.
     fn own_node(&self) -> Option<NodeName>;
 

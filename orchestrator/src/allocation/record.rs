@@ -11,6 +11,10 @@ use super::error::AllocationError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocationIdentity {
     pub job_id: String,
+    /// A token of the allocation: another one with the same job id has another token. `None` where ids are not given
+    /// again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     pub user: String,
     /// The nodes, in the manager's order.
     pub nodes: Vec<NodeName>,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use chrono::{DateTime, Local};
 use holdfast_core::prefix::outputs;
@@ -14,7 +15,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
-use crate::events::{DownReason, GenerationProgress, History, TimedReason, reader::Reader};
+use crate::events::{DownReason, GenerationProgress, History, TimedReason, kept_directory, reader::Reader};
 use crate::exit;
 use crate::job::state::{PairsState, Stage};
 use crate::pairs::Overview;
@@ -30,11 +31,13 @@ Examples:
 
 JSON: {version, job, job_id, prefix, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
 nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, unplaced: [{directory, path, files}…], \
+kept: [{node, path, prefix}…], \
 halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
 checkpoint of variables, or null; \
 stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
-event generation_ended; unplaced: outputs with files that are not at their paths; of a job with pairs also pairs and \
+event generation_ended; unplaced: outputs with files that are not at their paths; kept: directories of earlier jobs \
+with the same id, on nodes; of a job with pairs also pairs and \
 jobs, as in `holdfast pairs list`
 
 With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator \
@@ -94,6 +97,10 @@ pub(super) struct Status {
     /// `None` in a job of another kind.
     pairs: Option<Overview>,
     history: History,
+}
+
+fn kept(((node, path), prefix): (&(NodeName, String), &PathBuf)) -> Value {
+    json!({"node": node, "path": path, "prefix": prefix})
 }
 
 /// The reason of a node whose agent is suspected.
@@ -339,6 +346,9 @@ impl Report for Status {
         for unplaced in self.history.unplaced.values() {
             writeln!(to, "output: {}", printable(&unplaced.to_string()))?;
         }
+        for ((node, path), prefix) in &self.history.kept {
+            writeln!(to, "{}", printable(&kept_directory(node, path, prefix)))?;
+        }
         for past in &self.history.generations {
             let from = match past.from {
                 None => "not started yet".to_owned(),
@@ -386,6 +396,7 @@ impl Report for Status {
             "without_progress": self.explanation.as_ref().map(|explanation| explanation.without_progress),
             "progress": self.history.generations.iter().rev().find_map(|past| past.progress.as_ref()),
             "unplaced": self.history.unplaced.values().collect::<Vec<_>>(),
+            "kept": self.history.kept.iter().map(kept).collect::<Vec<_>>(),
             "halt": self.halt,
             "stage": stage_name(Some(&state.stage)),
             "exit_code": exit_code(Some(&state.stage)),

@@ -1,8 +1,9 @@
 //! The history of a job, from the events of its log.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use holdfast_model::{CheckpointId, Generation, Level, Timestamp, Unplaced};
+use holdfast_model::{CheckpointId, Generation, Level, NodeName, Timestamp, Unplaced};
 use holdfast_wire::agent::AgentEvent;
 
 use super::log::Record;
@@ -19,6 +20,9 @@ pub struct History {
     pub checkpoints: BTreeMap<CheckpointId, PastCheckpoint>,
     /// Outputs with files that were not put at their paths; the user may have moved them since.
     pub unplaced: BTreeMap<String, Unplaced>,
+    /// Control directories of earlier jobs with the same id that are kept on nodes, and those jobs' prefix
+    /// directories.
+    pub kept: BTreeMap<(NodeName, String), PathBuf>,
     /// The last event that has a sentence, with its time.
     pub last: Option<(Timestamp, String)>,
 }
@@ -59,7 +63,11 @@ impl History {
             self.last = Some((record.time, sentence));
         }
         match record.event {
-            LogEvent::JobStarted { .. } => self.generations.clear(),
+            LogEvent::JobStarted { .. } => {
+                self.generations.clear();
+                self.kept.clear();
+            }
+            LogEvent::DirectoryKept { node, path, prefix } => drop(self.kept.insert((node, path), prefix)),
             LogEvent::GenerationPlaced { generation, .. } => {
                 self.generations.push(PastGeneration { generation, from: None, ended: None, progress: None });
             }

@@ -27,4 +27,5 @@ pub use reason::{
 };
 pub use report::{PrefixReport, RunReport, StepReport, StepResult};
 pub use screen::{OutputNotShown, OutputTurn, PairsView, Screen, ScreenStyle, View};
+pub use sentence::kept_directory;
 pub use vocabulary::{AgentReport, CommandKey, LogEvent};

@@ -154,6 +154,12 @@ pub enum StopReason {
     TimeLimit,
     #[error("too few healthy nodes: {healthy} left, {needed} needed")]
     TooFewNodes { healthy: u32, needed: u32 },
+    /// The resource manager does not know the allocation any more.
+    #[error("the allocation is lost: the resource manager does not know it any more ({reason})")]
+    AllocationLost {
+        /// Its words.
+        reason: String,
+    },
     #[error("the node of the orchestrator, {node}, is down")]
     OwnNodeDown { node: NodeName },
     /// All relaunches are used.
@@ -228,6 +234,7 @@ impl StopReason {
             | StopReason::Signal { .. }
             | StopReason::TimeLimit
             | StopReason::OwnNodeDown { .. }
+            | StopReason::AllocationLost { .. }
             | StopReason::BeforeFailed { .. }
             | StopReason::CannotRestart { .. }
             | StopReason::NoAgents { .. } => true,

@@ -1,10 +1,11 @@
 //! The sentence of an event, made from its fields; it is not stored.
 
+use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, Local};
 use holdfast_model::pair::PairChange;
-use holdfast_model::{Location, RestartSource, Unplaced};
+use holdfast_model::{Location, NodeName, RestartSource, Unplaced};
 use holdfast_wire::agent::AgentEvent;
 
 use super::reason::{GenerationProgress, nodes_text, ranks_text};
@@ -121,6 +122,17 @@ impl LogEvent {
             LogEvent::MpiStartCrashed { crashes, limit, .. } => format!(
                 "the ranks crashed before they had joined, as when MPI cannot start: they are launched again, which is \
                  no attempt ({crashes} of at most {limit} times)"
+            ),
+            LogEvent::LaunchSpaced { disturbances, millis, counts, .. } => format!(
+                "{disturbances} node losses or refused launches, each within 30 s of the one before: the next launch \
+                 waits {} s{}",
+                millis / 1000,
+                if *counts { "" } else { ", and is no attempt" }
+            ),
+            LogEvent::DirectoryKept { node, path, prefix } => kept_directory(node, path, prefix),
+            LogEvent::AllocationDenied { reason } => format!(
+                "warning: the resource manager does not know the allocation any more ({reason}); the ranks go on while \
+                 their agents answer"
             ),
             LogEvent::LibraryLeftNothing { base, .. } => format!(
                 "no SCR control files below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
@@ -310,6 +322,15 @@ impl AgentReport {
             AgentEvent::Notice { message } => format!("{node}{message}"),
         })
     }
+}
+
+/// Directories that are kept on a node, and how to save what is in them.
+pub fn kept_directory(node: &NodeName, path: &str, prefix: &Path) -> String {
+    let prefix = prefix.display();
+    format!(
+        "{node}: {path} is kept: it has checkpoints of an earlier job with the same id that are not in its prefix \
+         directory; when this job has ended, save them with `holdfast drain --prefix {prefix}` in this allocation"
+    )
 }
 
 fn source_text(source: RestartSource) -> &'static str {

@@ -233,6 +233,29 @@ vocabulary! {
         /// Crashes that do not count for `relaunch.attempts` and `relaunch.no_progress_limit`, at most.
         limit: u32,
     },
+    /// Nodes were lost, or launches refused, each within 30 s of the one before: the next launch waits.
+    LaunchSpaced {
+        generation: Generation,
+        /// The node losses and refused launches of the series so far.
+        disturbances: u32,
+        /// How long the next launch waits.
+        millis: u64,
+        /// The generation counts for `relaunch.attempts` and `relaunch.no_progress_limit`.
+        counts: bool,
+    },
+    /// The resource manager answered twice that the allocation does not exist. While agents answer, the ranks go on.
+    AllocationDenied {
+        /// Its words.
+        reason: String,
+    },
+    /// Directories of an earlier job with the same id are kept on the node: not all is in its prefix directory.
+    DirectoryKept {
+        node: NodeName,
+        /// Its control directory, as the node sees it.
+        path: String,
+        /// The prefix directory of that job.
+        prefix: PathBuf,
+    },
     /// LLNL's library was to write checkpoints, and there are no SCR control files in the control directory.
     LibraryLeftNothing {
         generation: Generation,

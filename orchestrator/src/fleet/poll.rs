@@ -322,6 +322,7 @@ mod tests {
             memory_available: 0,
             load: 0.0,
             directories: vec![],
+            kept: vec![],
             unauthenticated: 0,
             newest: None,
             agent_memory: 0,

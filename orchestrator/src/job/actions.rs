@@ -14,7 +14,7 @@ use super::drain_task::AfterCommands;
 use super::free_space::{self, HALT_WITHIN};
 use super::running_step::RunningStep;
 use super::step::StepDriver;
-use super::{settings, site, stacks};
+use super::{manager_poll, settings, site, stacks};
 use crate::drain::{DrainOrder, prefix_steps};
 use crate::events::{CommandKey, StopReason};
 use crate::fleet::clock::issue_number;
@@ -56,6 +56,7 @@ impl StepDriver<'_> {
             Action::KillRanks { generation, to, reason } => self.kill_ranks(generation, &to, reason),
             Action::CancelStep { generation } => self.ranks.cancel(generation),
             Action::CheckProgress { generation } => self.check_progress(generation),
+            Action::CheckAllocation => manager_poll::check(Arc::clone(&self.allocation), self.background.clone()),
             Action::UpdatePeers { generation, addresses, down, to } => {
                 self.update_peers(PeersUpdate { generation, issued: issue_number(), addresses, down }, &to);
             }

@@ -86,7 +86,10 @@ impl DrainAgents {
 
     fn receive(&mut self, event: FleetEvent) {
         match event {
-            FleetEvent::Up { node, .. } => {
+            FleetEvent::Up { node, health, .. } => {
+                if let Some(health) = health {
+                    self.reporter.directories_kept(&node, &health.kept);
+                }
                 self.starting.remove(&node);
                 self.not_started.remove(&node);
                 self.answered.insert(node, self.ran);

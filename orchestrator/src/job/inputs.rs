@@ -52,6 +52,9 @@ impl StepDriver<'_> {
                 if let Some(ahead_ms) = clock_skew_ms {
                     self.reporter.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
                 }
+                if let Some(health) = &health {
+                    self.reporter.directories_kept(&node, &health.kept);
+                }
                 let (finished, earlier_runs) = (self.machine.finished_steps(), self.machine.earlier_runs());
                 let forget = ForgetRequest { finished, earlier_runs };
                 let full = |health: &Health| self.full_directory(health);
@@ -200,7 +203,9 @@ impl StepDriver<'_> {
             StepEvent::Supervisor { .. } => self.feed(Event::StepStarted { generation }),
             StepEvent::Started { .. } | StepEvent::Printed { .. } => {}
             StepEvent::Waiting { reason } => self.reporter.emit(LogEvent::LaunchDelayed { generation, reason }),
-            StepEvent::Refused { reason, .. } => self.feed(Event::LaunchFailed { generation, reason }),
+            StepEvent::Refused { reason, obstacle, .. } => {
+                self.feed(Event::LaunchFailed { generation, reason, obstacle });
+            }
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
                     let node = self.ranks.node_of(generation, rank);

@@ -20,7 +20,7 @@ use super::running_step::{self, RanksOfNode, RunningStep, StepReport, StepUpdate
 use super::state;
 use crate::allocation::Allocation;
 use crate::events::Screen;
-use crate::launch::{self, LaunchError, LaunchRequest, Launcher, StepPlan, supervisor};
+use crate::launch::{self, LaunchError, LaunchRequest, Launcher, Obstacle, StepPlan, supervisor};
 use crate::relaunch::Event;
 use crate::spec::RunSpec;
 
@@ -145,7 +145,10 @@ impl Ranks {
         let (launch, placement) = (self.launch_context(generation), Arc::clone(placement));
         self.begin(generation, background, move |cancelled| match launch.start(&placement, &sockets, cancelled) {
             Ok(running) => Ok(running),
-            Err(error) => Err(Event::LaunchFailed { generation, reason: error.to_string() }),
+            Err(error) => {
+                let (reason, obstacle) = (error.to_string(), Obstacle::Job);
+                Err(Event::LaunchFailed { generation, reason, obstacle })
+            }
         });
     }
 

@@ -1,6 +1,7 @@
 //! The event log and the screen of a step.
 
 use holdfast_model::NodeName;
+use holdfast_wire::agent::KeptDirectory;
 
 use crate::events::{EventLog, LogEvent, Screen};
 use crate::relaunch::Machine;
@@ -23,6 +24,13 @@ impl Reporter {
     pub(super) fn log(&mut self, event: &LogEvent) {
         if let Some(event_log) = &mut self.event_log {
             event_log.write(event);
+        }
+    }
+
+    /// Logs and shows what an agent found that earlier jobs left on its node.
+    pub(super) fn directories_kept(&mut self, node: &NodeName, kept: &[KeptDirectory]) {
+        for KeptDirectory { path, prefix } in kept.iter().cloned() {
+            self.emit(LogEvent::DirectoryKept { node: node.clone(), path, prefix });
         }
     }
 

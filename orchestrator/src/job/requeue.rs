@@ -15,6 +15,7 @@ use holdfast_core::state_files;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::registry as managers;
+use crate::allocation::slurm::refusal;
 use crate::events::LogEvent;
 use crate::exit;
 use crate::host::external_command::{self, CommandOutput, ExternalCommandError};
@@ -40,6 +41,9 @@ pub enum RequeueError {
     Command(#[from] ExternalCommandError),
     #[error("{command} failed: {reason}")]
     Failed { command: String, reason: String },
+    /// The manager does not know the allocation: it was lost, or has ended long ago.
+    #[error("{command} failed: {reason}; submit the batch script again")]
+    UnknownJob { command: String, reason: String },
     /// Without the record, another run in the allocation would submit a second one.
     #[error("it cannot be recorded that the next allocation is submitted: {0}")]
     Record(#[from] OwnedError),
@@ -196,7 +200,12 @@ pub(super) fn submit(
         Ok(CommandOutput { output, errors, .. }) => {
             let last = |text: &str| text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);
             let reason = last(&errors).or_else(|| last(&output)).unwrap_or_else(|| "it printed nothing".to_owned());
-            Err(RequeueError::Failed { command: line, reason })
+            match requeue.submission {
+                Submission::ByManager(_) if refusal::is_unknown_job(&reason) => {
+                    Err(RequeueError::UnknownJob { command: line, reason })
+                }
+                _ => Err(RequeueError::Failed { command: line, reason }),
+            }
         }
         Err(error) => Err(error.into()),
     };

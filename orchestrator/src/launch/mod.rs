@@ -15,6 +15,7 @@
 //! | `command` | shared by `srun` and `mpirun`: a command that starts all ranks |
 //! | `ranks` | shared by `local` and `ssh`: ranks that are children of this process |
 //! | [`launcher`] | what a launcher is |
+//! | `obstacle` | what kept a launch from starting ranks |
 //! | [`plan`] | the two files between the orchestrator and the supervisor |
 //! | [`supervisor`], `lock` | the supervisor; the lock that it holds |
 //! | [`step`] | what the supervisor hands to the supervision of a launcher |
@@ -44,6 +45,7 @@ pub mod local;
 mod lock;
 pub mod mpirun;
 mod named_files;
+mod obstacle;
 pub mod output;
 pub mod plan;
 mod ranks;
@@ -57,4 +59,5 @@ pub use error::LaunchError;
 pub use labels::LineLabels;
 pub use launcher::{LaunchRequest, Launcher, LauncherContext, LauncherEntry, PlainLaunch, SCR_ENABLE};
 pub use lock::is_supervised;
+pub use obstacle::Obstacle;
 pub use plan::{StepEvent, StepPlan};

@@ -12,7 +12,7 @@ use holdfast_core::owned::{Access, Base, Marker, OwnedError};
 use super::error::LaunchError;
 
 fn marker(job_id: &str) -> Marker<'_> {
-    Marker { kind: "launch", job: job_id, prefix: None }
+    Marker { kind: "launch", job: job_id, prefix: None, allocation: None }
 }
 
 /// The directory of such files. A private one is removed with this, until it is in a plan.

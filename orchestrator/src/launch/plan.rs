@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::error::LaunchError;
+use super::obstacle::Obstacle;
 
 /// The version of both files.
 const VERSION: u32 = 2;
@@ -60,6 +61,9 @@ pub enum StepEvent {
     Refused {
         rank: Rank,
         reason: String,
+        /// Whether another launch may succeed.
+        #[serde(default)]
+        obstacle: Obstacle,
     },
     Exited {
         rank: Rank,

@@ -91,6 +91,9 @@ pub enum Action {
         down: Vec<NodeName>,
         to: Vec<NodeName>,
     },
+    /// Ask the resource manager whether the allocation exists, and again some seconds later if it does not: a launch
+    /// was refused for that reason, or no agent answers. Ends as `AllocationChecked`.
+    CheckAllocation,
     /// Write a decision of the machine to the event log; nothing else follows from it. The driver itself logs what the
     /// agents report (checkpoints, restarts, flushes).
     Record(LogEvent),
@@ -129,7 +132,7 @@ impl Action {
     ///   number;
     /// * a node that was fenced has no agent, and is found to be down again;
     /// * commands of `before:` that did not succeed are run again;
-    /// * the progress of a generation is checked again, with the same result;
+    /// * the progress of a generation is checked again, with the same result, and so is the allocation;
     /// * directories that are recorded as superseded are recorded again;
     /// * requests, lines of the event log and stacks are repeated.
     ///
@@ -156,6 +159,7 @@ impl Action {
             | Action::FenceNode { .. }
             | Action::CancelStep { .. }
             | Action::CheckProgress { .. }
+            | Action::CheckAllocation
             | Action::UpdatePeers { .. }
             | Action::Supersede { .. }
             | Action::Record(_) => true,

@@ -6,10 +6,16 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
+use super::disturbances;
 use super::running_halt::RunningHalt;
 use super::tracked::{AppendOnlyMap, TrackedSet};
 use crate::events::EndCause;
+use crate::launch::Obstacle;
 use crate::spec::ExitAction;
+
+/// SIGKILL and SIGTERM, with which resource managers end processes.
+const KILLED: i32 = 9;
+const TERMINATED: i32 = 15;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ActiveGeneration {
@@ -43,6 +49,12 @@ pub(super) struct GenerationFacts {
     pub unknown_end_since: Option<Duration>,
     pub step_ended: Option<RankEnd>,
     pub launch_failed: Option<String>,
+    /// Why the launch failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<Obstacle>,
+    /// When the agent of a node with ranks ended, the last time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_ended: Option<Duration>,
     pub step_lost: Option<String>,
     pub hang: Option<String>,
     pub signal: Option<String>,
@@ -86,6 +98,19 @@ impl ActiveGeneration {
     /// True if all ranks ended, as far as known.
     pub fn all_ended(&self, config: &Config) -> bool {
         self.facts.step_ended.is_some() || self.ended.len() >= config.ranks as usize
+    }
+
+    /// True if the generation ended by a cause outside of the application: nodes were lost, the launch was refused, or
+    /// the processes on a node, its agent too, were killed.
+    pub fn is_disturbance(&self, cause: &EndCause, now: Duration) -> bool {
+        match cause {
+            EndCause::NodeFailure { .. } => true,
+            EndCause::LaunchFailed { .. } => self.facts.obstacle.is_some_and(|obstacle| obstacle != Obstacle::Job),
+            EndCause::Application { end: RankEnd::Signal(KILLED | TERMINATED) | RankEnd::Unknown, .. } => {
+                self.facts.agent_ended.is_some_and(|ended| now.saturating_sub(ended) <= disturbances::WITHIN)
+            }
+            _ => false,
+        }
     }
 
     /// True if all ranks ended without failure.

@@ -13,6 +13,7 @@ use crate::allocation::AgentPresence;
 use crate::events::DownReason;
 use crate::events::DrainResult;
 use crate::events::GenerationProgress;
+use crate::launch::Obstacle;
 
 /// An event. Events may arrive in any order, twice, or too late: those of an older generation, of a node that is down,
 /// or of an unknown node are ignored.
@@ -88,8 +89,8 @@ pub enum Event {
     RunRefused { node: NodeName, generation: Generation, reason: String },
     /// The launcher runs.
     StepStarted { generation: Generation },
-    /// The launcher could not be started: no rank runs.
-    LaunchFailed { generation: Generation, reason: String },
+    /// The launcher could not be started, or was refused: no rank runs.
+    LaunchFailed { generation: Generation, reason: String, obstacle: Obstacle },
     /// A rank's process ended, if the launcher reports single ranks.
     RankExited { generation: Generation, rank: Rank, end: RankEnd },
     /// The launcher ended: no rank runs any more.
@@ -169,6 +170,12 @@ pub enum Event {
         result: DrainResult,
         /// The complete outputs of the job with files that are not at their paths.
         unplaced: Vec<Unplaced>,
+    },
+    /// The answer to [`Action::CheckAllocation`](super::Action::CheckAllocation).
+    AllocationChecked {
+        /// The words with which the resource manager denied twice that the allocation exists; `None` if it did not, or
+        /// did not answer.
+        denial: Option<String>,
     },
     /// The end of the allocation changed.
     AllocationEnd {

@@ -84,6 +84,9 @@ pub enum Activity {
     /// Runs the commands of `before:`.
     #[serde(rename = "running before commands")]
     RunningBefore,
+    /// Asks whether the allocation still exists.
+    #[serde(rename = "checking the allocation")]
+    CheckingAllocation,
     /// Waits between two generations.
     #[serde(rename = "settling")]
     Settling,
@@ -120,6 +123,7 @@ impl From<Phase> for Activity {
             Phase::Gathering => Activity::Gathering,
             Phase::AskingHalt { .. } => Activity::AskingHalt,
             Phase::RunningBefore { .. } => Activity::RunningBefore,
+            Phase::CheckingAllocation => Activity::CheckingAllocation,
             Phase::Settling { .. } => Activity::Settling,
             Phase::Preparing => Activity::Preparing,
             Phase::Running => Activity::Running,

@@ -13,7 +13,8 @@
 //!                                └── relaunch ────────▲───────────────────────────  node, every node has answered
 //! ```
 //!
-//! With `progress` in the spec, `CheckingProgress` follows `Ending`.
+//! With `progress` in the spec, `CheckingProgress` follows `Ending`. `CheckingAllocation` follows a launch that was
+//! refused because the allocation does not exist.
 //!
 //! | file | subject |
 //! |---|---|
@@ -23,6 +24,7 @@
 //! | [`placement`] | which rank runs on which node |
 //! | `classify` | why a generation ended |
 //! | `policy` | relaunch or stop |
+//! | `disturbances` | series of node losses and refused launches |
 //! | `handlers` | what follows from each event; a file for each subject |
 //! | [`machine`] | the state in memory, on which the handlers work |
 //! | [`snapshot`], [`changes`] | the part of it that an orchestrator gets which takes over; its changes |
@@ -49,6 +51,7 @@ pub mod changes;
 mod classify;
 pub mod config;
 mod contacts;
+mod disturbances;
 mod drain_estimate;
 pub mod event;
 pub mod exclusion;

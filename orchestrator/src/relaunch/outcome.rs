@@ -75,6 +75,7 @@ impl Outcome {
             | StopReason::Signal { .. }
             | StopReason::TimeLimit
             | StopReason::TooFewNodes { .. }
+            | StopReason::AllocationLost { .. }
             | StopReason::OwnNodeDown { .. } => exit::NOT_FINISHED,
             StopReason::AttemptsUsed { last, .. } => match last {
                 // Both would most likely happen again in the next allocation.

@@ -46,9 +46,11 @@ pub(super) fn stop_after(
     if launch_until.is_some_and(|limit| now >= limit) {
         return Some(StopReason::TimeLimit);
     }
-    if !counts {
-        return None;
-    }
+    if counts { limit_reached(config, state, cause) } else { None }
+}
+
+/// The limit of relaunches that is reached after a generation that ended for this cause, if there is one.
+pub(super) fn limit_reached(config: &Config, state: &Snapshot, cause: &EndCause) -> Option<StopReason> {
     if state.head.without_progress >= config.no_progress_limit.max(1) {
         return Some(StopReason::NoProgress {
             generations: state.head.without_progress,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::classify::ActiveGeneration;
 use super::config::Config;
+use super::disturbances::Disturbances;
 use super::drain_estimate::DrainEstimate;
 use super::node_state::NodeState;
 use super::outcome::{DatasetTally, Outcome};
@@ -69,6 +70,8 @@ pub(super) struct Head {
     pub mpi_start_crashes: u32,
     /// Generations in a row that ended without progress.
     pub without_progress: u32,
+    #[serde(default, skip_serializing_if = "Disturbances::is_none")]
+    pub disturbances: Disturbances,
     /// A generation of this run made progress, in this step or in an earlier one.
     #[serde(default)]
     pub made_progress: bool,
@@ -119,7 +122,10 @@ pub(super) enum Phase {
     AskingHalt {
         before: HaltCheckBefore,
     },
-    /// The settle delay.
+    /// A launch was refused because the allocation does not exist, or no agent answers: waiting for the word of the
+    /// resource manager.
+    CheckingAllocation,
+    /// The delay between two generations.
     Settling {
         until: Duration,
     },
@@ -206,6 +212,7 @@ impl Snapshot {
             head: Head {
                 made_progress: self.head.made_progress,
                 before_done: self.head.before_done,
+                disturbances: self.head.disturbances,
                 drain_estimate: self.head.drain_estimate.in_next_step(),
                 ..Head::fresh(self.head.generation, self.head.signal.clone())
             },

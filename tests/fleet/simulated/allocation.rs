@@ -54,7 +54,7 @@ impl Simulated {
     pub fn new(count: usize, agency: Box<dyn Agency>) -> Arc<Self> {
         let nodes: Vec<NodeName> = (0..count).map(node).collect();
         let indices = nodes.iter().cloned().zip(0..).collect();
-        let identity = AllocationIdentity { job_id: JOB.to_owned(), user: USER.to_owned(), nodes };
+        let identity = AllocationIdentity { job_id: JOB.to_owned(), token: None, user: USER.to_owned(), nodes };
         Arc::new(Simulated { identity, indices, agency, state: Mutex::default() })
     }
 
@@ -141,6 +141,7 @@ pub fn template(trust: TrustMaterial) -> AgentTemplate {
         settings: AgentSettings {
             job: "simulated".to_owned(),
             job_id: JOB.to_owned(),
+            allocation: None,
             user: USER.to_owned(),
             prefixes: Vec::new(),
             control_base: "/tmp".to_owned(),

@@ -332,6 +332,7 @@ impl Agent {
                 directory("/dev/shm/user1/scr.4711", 256 << 30),
                 directory("/ssd/user1/scr.4711", 2 << 40),
             ],
+            kept: vec![],
             unauthenticated: 0,
             newest: None,
             agent_memory: 20 << 20,

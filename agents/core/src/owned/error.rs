@@ -78,6 +78,8 @@ pub enum Found {
     /// It belongs to the job in this prefix directory, which has the same id.
     OtherPrefix {
         prefix: PathBuf,
+        /// The token of the allocation in which it was used, if it is known.
+        allocation: Option<String>,
     },
     /// A directory that is to be removed contains another file system.
     OtherFileSystem,
@@ -146,7 +148,7 @@ impl fmt::Display for Found {
             Found::TooLarge { limit } => write!(f, "is larger than {limit} bytes"),
             Found::NoMarker => f.write_str("has no marker of Holdfast in it"),
             Found::OtherMarker { marker } => write!(f, "has the marker {marker:?}, not that of this job"),
-            Found::OtherPrefix { prefix } => {
+            Found::OtherPrefix { prefix, .. } => {
                 write!(f, "belongs to another job of this allocation, whose prefix directory is {}", prefix.display())
             }
             Found::OtherFileSystem => f.write_str("is the root of another file system"),

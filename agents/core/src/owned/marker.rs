@@ -37,6 +37,8 @@ pub struct Marker<'a> {
     /// The prefix directory of the job, if directories of the same kind and id may belong to several jobs: those of one
     /// allocation have the same id.
     pub prefix: Option<&'a Path>,
+    /// The token of the allocation in which it is used: a resource manager may give a job id again.
+    pub allocation: Option<&'a str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +48,8 @@ struct Content {
     job: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     prefix: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allocation: Option<String>,
 }
 
 impl Content {
@@ -55,17 +59,22 @@ impl Content {
             kind: marker.kind.to_owned(),
             job: marker.job.to_owned(),
             prefix: marker.prefix.map(Path::to_owned),
+            allocation: marker.allocation.map(str::to_owned),
         }
+    }
+
+    /// Without the job's prefix directory and allocation.
+    fn common(self) -> Self {
+        Content { prefix: None, allocation: None, ..self }
     }
 
     /// What is wrong with this content of a file in a directory that needs this marker.
     fn mismatch(self, marker: &Marker<'_>, text: &[u8]) -> Option<Found> {
-        let same_job = Content { prefix: None, ..Content::of(marker) } == Content { prefix: None, ..self.clone() };
-        if !same_job {
+        if Content::of(marker).common() != self.clone().common() {
             return Some(Found::other_marker(text));
         }
         let prefix = self.prefix.filter(|prefix| marker.prefix.is_some_and(|own| own != prefix))?;
-        Some(Found::OtherPrefix { prefix })
+        Some(Found::OtherPrefix { prefix, allocation: self.allocation })
     }
 }
 
@@ -145,19 +154,38 @@ impl OwnedDirectory {
         }
     }
 
-    /// Writes the marker. A directory that has one already must have the same.
+    /// Writes the marker. A directory that has one already must have the same, but may be from another allocation.
     ///
     /// # Errors
     /// [`Found::OtherMarker`], [`Found::OtherPrefix`], or it cannot be written.
     pub fn mark(&self, marker: &Marker<'_>, durability: Durability) -> Result<(), OwnedError> {
         match self.check_marker(marker) {
             Err(OwnedError::Refused { found: Found::NoMarker, .. }) => {}
+            Ok(()) if self.is_of_other_allocation(marker)? => {}
             checked => return checked,
         }
         let path = self.path().join(MARKER_FILE);
         let text = serde_json::to_vec(&Content::of(marker));
         let text = text.map_err(|error| OwnedError::io("write", &path)(std::io::Error::from(error)))?;
         self.replace(MARKER_FILE, &text, Access::Private, durability)
+    }
+
+    fn is_of_other_allocation(&self, marker: &Marker<'_>) -> Result<bool, OwnedError> {
+        let Some(allocation) = marker.allocation else { return Ok(false) };
+        Ok(self.marker()?.is_some_and(|content| content.allocation.as_deref() != Some(allocation)))
+    }
+
+    /// The prefix directory in the marker; `None` without a marker, or with one of a job that has none.
+    ///
+    /// # Errors
+    /// The marker cannot be read, or is not a file of ours.
+    pub fn marked_prefix(&self) -> Result<Option<PathBuf>, OwnedError> {
+        Ok(self.marker()?.and_then(|content| content.prefix))
+    }
+
+    fn marker(&self) -> Result<Option<Content>, OwnedError> {
+        let text = self.read(MARKER_FILE, Access::Readable, LARGEST)?;
+        Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 
     /// Refuses a directory that does not have this marker.

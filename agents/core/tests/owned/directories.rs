@@ -87,7 +87,7 @@ fn names_are_one_component() {
 fn a_random_name_is_new_each_time_and_marked() {
     let base = open_base();
     let shared = Base::shared(base.path()).unwrap();
-    let marker = Marker { kind: "workspace", job: "17", prefix: None };
+    let marker = Marker { kind: "workspace", job: "17", prefix: None, allocation: None };
     let first = shared.new_random_directory("holdfast-", Access::Private, &marker).unwrap();
     let second = shared.new_random_directory("holdfast-", Access::Private, &marker).unwrap();
     assert_ne!(first.path(), second.path());

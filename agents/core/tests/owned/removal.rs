@@ -9,7 +9,7 @@ use holdfast_core::owned::{Access, Base, Found, MARKER_FILE, Marker};
 
 use crate::{give_away, open_base, other_owner, refused, set_mode};
 
-const OURS: Marker<'_> = Marker { kind: "workspace", job: "17", prefix: None };
+const OURS: Marker<'_> = Marker { kind: "workspace", job: "17", prefix: None, allocation: None };
 
 fn tree(base: &Path, marker: Option<&Marker<'_>>) {
     let made = Base::shared(base).unwrap().create_directory("tree", Access::Private).unwrap();
@@ -38,8 +38,8 @@ fn a_marked_tree_is_removed_and_links_in_it_are_not_followed() {
 
 #[test]
 fn a_tree_without_the_marker_of_this_job_is_not_touched() {
-    let other_job = Marker { kind: "workspace", job: "18", prefix: None };
-    let other_kind = Marker { kind: "cache", job: "17", prefix: None };
+    let other_job = Marker { kind: "workspace", job: "18", prefix: None, allocation: None };
+    let other_kind = Marker { kind: "cache", job: "17", prefix: None, allocation: None };
     for marker in [None, Some(&other_job), Some(&other_kind)] {
         let base = open_base();
         tree(base.path(), marker);
@@ -107,7 +107,7 @@ fn a_second_marker_must_be_the_same() {
     tree(base.path(), Some(&OURS));
     let made = Base::shared(base.path()).unwrap().create_directory("tree", Access::Private).unwrap();
     made.mark(&OURS, Durability::Machine).unwrap();
-    let other = Marker { kind: "workspace", job: "18", prefix: None };
+    let other = Marker { kind: "workspace", job: "18", prefix: None, allocation: None };
     assert!(matches!(refused(made.mark(&other, Durability::Machine), made.path()), Found::OtherMarker { .. }));
     made.check_marker(&OURS).unwrap();
 }
@@ -120,7 +120,7 @@ fn directory_of_a_job_with_the_same_id_and_another_prefix_is_neither_used_nor_re
     let shared = Base::shared(base.path()).unwrap();
     let made = shared.create_directory("tree", Access::Private).unwrap();
     made.mark(&of("/pfs/a"), Durability::Machine).unwrap();
-    let expected = Found::OtherPrefix { prefix: "/pfs/a".into() };
+    let expected = Found::OtherPrefix { prefix: "/pfs/a".into(), allocation: None };
     assert_eq!(refused(made.mark(&of("/pfs/b"), Durability::Machine), made.path()), expected);
     assert_eq!(refused(shared.remove_tree("tree", Access::Private, &of("/pfs/b")), made.path()), expected);
     // Without a prefix on one of the sides there is nothing to compare, as with markers of earlier releases.

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::agent::Agent;
 use crate::directories::claim::{self, ClaimError};
+use crate::directories::kept;
 use crate::directories::paths::Paths;
 use crate::state::{memory, state_file};
 use crate::store::{FlushRecord, StoreError};
@@ -77,19 +78,31 @@ pub fn finished_steps(agent: &Agent, finished: Generation) -> Result<(), ForgetE
 /// Removes the directories of the job in another prefix directory: two jobs in one Slurm allocation have the same id,
 /// and so the same directories. The agent of that job must have ended, and its newest checkpoint be on its prefix
 /// directory. No file of its state may stay: its generations have the same numbers. A drain leaves its checkpoints:
-/// `drains_only`. Blocks.
+/// `drains_only`. Those of a job in an earlier `allocation` with the same id are set aside instead. Blocks.
 ///
 /// # Errors
 /// [`ForgetError::Running`], [`ForgetError::Undrained`], [`ForgetError::Drained`], or something cannot be removed.
-pub(crate) fn other_job(paths: &Paths, prefix: &Path, bases: &[String], drains_only: bool) -> Result<(), ForgetError> {
+pub(crate) fn other_job(
+    paths: &Paths,
+    (prefix, allocation): (&Path, Option<&str>),
+    bases: &[String],
+    drains_only: bool,
+) -> Result<(), ForgetError> {
+    let is_earlier = paths.allocation().zip(allocation).is_some_and(|(ours, theirs)| ours != theirs);
     let paths = paths.of_owner(prefix);
     let control = claim::directory(&paths, paths.control_node_path())?;
+    if is_earlier {
+        claim::wait_for_expiry(&control)?;
+    }
     let running = || ForgetError::Running { control: paths.control(), prefix: prefix.to_owned() };
     let claim = claim::claim_unused(control)?.ok_or_else(running)?;
-    let planned = memory::read_plan(&paths.control()).map(|plan| plan.shared.settings.caches).unwrap_or_default();
-    let planned = planned.into_iter().map(|cache| cache.base);
-    let bases: BTreeSet<String> = bases.iter().cloned().chain(planned).collect();
+    let bases = all_bases(&paths.control(), bases);
     let locations = FlushRecord::open(&paths).locations()?;
+    if is_earlier && (drains_only || locations.values().any(|at| at.cache && !at.pfs)) {
+        kept::set_aside(&paths, (prefix, allocation), &bases)?;
+        drop(claim);
+        return Ok(());
+    }
     let newest = locations.iter().rev().find(|(_, at)| at.cache);
     match newest {
         Some((&checkpoint, at)) if !at.pfs => {
@@ -103,6 +116,14 @@ pub(crate) fn other_job(paths: &Paths, prefix: &Path, bases: &[String], drains_o
     claim::remove(&paths, bases.into_iter())?;
     drop(claim);
     Ok(())
+}
+
+/// These bases, and those of the plan in a control directory.
+pub(crate) fn all_bases(control: &Path, bases: &[String]) -> Vec<String> {
+    let planned = memory::read_plan(control).map(|plan| plan.shared.settings.caches).unwrap_or_default();
+    let planned = planned.into_iter().map(|cache| cache.base);
+    let all: BTreeSet<String> = bases.iter().cloned().chain(planned).collect();
+    all.into_iter().collect()
 }
 
 /// Removes the halt conditions of earlier runs in this allocation, unless that was done before: each run has conditions
@@ -178,24 +199,47 @@ mod tests {
         }
         let ours = agent.paths.of_owner(Path::new("/ours"));
         let refused = claim::directory(&ours, ours.control_node_path()).unwrap_err();
-        assert_eq!(refused.other_prefix(), Some(other));
+        assert_eq!(refused.other_job(), Some((other, None)));
 
         let newest = agent.store.flush.newest().unwrap();
         let undrained = Locations { cache: true, ..Locations::default() };
         agent.store.flush.note(newest, undrained).unwrap();
-        let refused = other_job(&ours, other, &bases, false).unwrap_err().to_string();
+        let refused = other_job(&ours, (other, None), &bases, false).unwrap_err().to_string();
         assert!(refused.contains("holdfast drain --prefix /other"), "{refused}");
 
         agent.store.flush.note_flushed(newest).unwrap();
         let running = claim::claim(claim::directory(&paths, paths.control_node_path()).unwrap()).unwrap();
-        let refused = other_job(&ours, other, &bases, false).unwrap_err();
+        let refused = other_job(&ours, (other, None), &bases, false).unwrap_err();
         assert!(matches!(&refused, ForgetError::Running { prefix, .. } if prefix == other), "{refused}");
         drop(running);
-        let left = other_job(&ours, other, &bases, true).unwrap_err().to_string();
+        let left = other_job(&ours, (other, None), &bases, true).unwrap_err().to_string();
         assert!(left.contains("is in the prefix directory /other already"), "{left}");
         assert!(paths.control().exists());
-        other_job(&ours, other, &bases, false).unwrap();
+        other_job(&ours, (other, None), &bases, false).unwrap();
         assert!(!paths.control().exists() && !paths.real(&paths.cache_node_path(&bases[0])).unwrap().exists());
         claim::directory(&ours, ours.control_node_path()).unwrap();
+    }
+
+    #[test]
+    fn directories_of_an_earlier_allocation_with_the_same_id_are_set_aside_unless_all_is_on_their_prefix_directory() {
+        let (_root, agent) = fixture_agent("node0", "1145655");
+        let other = Path::new("/other");
+        let bases: Vec<String> = agent.start.cache_bases.keys().cloned().collect();
+        let theirs = agent.paths.of_owner(other);
+        claim::directory(&theirs, theirs.control_node_path()).unwrap();
+        let newest = agent.store.flush.newest().unwrap();
+        agent.store.flush.note(newest, Locations { cache: true, ..Locations::default() }).unwrap();
+        let start = holdfast_wire::run::AgentStart { allocation: Some("2".to_owned()), ..agent.start.clone() };
+        let ours = Paths::new(&start);
+        other_job(&ours, (other, Some("1")), &bases, false).unwrap();
+        assert!(!theirs.control().exists());
+        assert_eq!(kept::all(&theirs).len(), 1);
+
+        kept::restore(&theirs, |control| all_bases(control, &bases)).unwrap();
+        for checkpoint in agent.store.flush.locations().unwrap().into_keys() {
+            agent.store.flush.note_flushed(checkpoint).unwrap();
+        }
+        other_job(&ours, (other, Some("1")), &bases, false).unwrap();
+        assert!(!theirs.control().exists() && kept::all(&theirs).is_empty());
     }
 }

@@ -20,12 +20,14 @@ use holdfast_wire::run::{AgentReady, AgentStart};
 use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Interval;
 
 use self::identity::IdentityError;
 use crate::agent::Agent;
 use crate::agent::forget::{self, ForgetError};
 use crate::collective::{self, Collectives};
-use crate::directories::claim::{self, ClaimError};
+use crate::directories::claim::{self, Claim, ClaimError};
+use crate::directories::kept;
 use crate::directories::paths::Paths;
 use crate::server::rank_socket;
 use crate::server::{self, ServerError};
@@ -131,7 +133,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     let paths = Paths::new(&start);
     let control = control_directory(&start, &paths)?;
     let control_path = control.path().display().to_string();
-    let _claim = claim::claim(control)?;
+    let claim = claim::claim(control)?;
     let bases = usable_bases(&start, &paths);
     let agent = Arc::new(Agent::new(start, paths, bases)?);
     let collectives = Arc::new(Collectives::new(agent.clone()));
@@ -146,6 +148,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     announce(&agent, &mut ready, address, adopted)?;
 
     let socket_failed = |source| DaemonError::Socket { directory: control_path.clone(), source };
+    let claimed = tokio::time::interval(claim::RENEW_EVERY);
     tokio::select! {
         // The request to stop first: the server ends because of it, and if that were taken for a failure of the server,
         // the job's directories would not be removed.
@@ -159,6 +162,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
         },
         () = terminated(&agent, &mut terminate) => tracing::info!("terminated"),
         () = abandoned(&agent) => tracing::info!("abandoned"),
+        () = renewed(&claim, claimed) => {}
     }
     // It binds a socket again that was removed, and the directory of the socket is about to be removed.
     socket.abort();
@@ -166,16 +170,30 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     end(&collectives, server).await
 }
 
+/// Renews the claim again and again.
+async fn renewed(claim: &Claim, mut due: Interval) {
+    loop {
+        due.tick().await;
+        if let Err(error) = claim.renew() {
+            tracing::warn!(%error, "claim_not_renewed");
+        }
+    }
+}
+
 /// Makes the control directory. One of another job of the allocation is removed first, if that job has ended and no
-/// drain asks for it.
+/// drain asks for it; one of a job in an earlier allocation with the same id may be set aside. Directories of this job
+/// that were set aside are used again.
 fn control_directory(start: &AgentStart, paths: &Paths) -> Result<OwnedDirectory, DaemonError> {
-    let make = || claim::directory(paths, paths.control_node_path());
+    let bases: Vec<String> = start.cache_bases.keys().cloned().collect();
+    let make = || {
+        kept::restore(paths, |control| forget::all_bases(control, &bases))?;
+        claim::directory(paths, paths.control_node_path())
+    };
     let made = make();
     if let Err(error) = &made
-        && let Some(prefix) = error.other_prefix()
+        && let Some(other) = error.other_job()
     {
-        let bases: Vec<String> = start.cache_bases.keys().cloned().collect();
-        forget::other_job(paths, prefix, &bases, start.drains_only)?;
+        forget::other_job(paths, other, &bases, start.drains_only)?;
         return Ok(make()?);
     }
     Ok(made?)

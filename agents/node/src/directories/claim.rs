@@ -9,7 +9,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use holdfast_core::durable::Durability;
 use holdfast_core::owned::{Access, Base, Found, Marker, OwnedDirectory, OwnedError};
@@ -25,6 +25,11 @@ const TERMINATED_WITHIN: Duration = Duration::from_secs(1);
 /// How long it may take to end in all.
 const LOCKED_WITHIN: Duration = Duration::from_secs(4);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
+/// A claim lasts for so long after its agent was seen alive. Less than the time limit of an agent's first start.
+const CLAIM_LASTS: Duration = Duration::from_secs(15);
+/// The interval at which an agent renews its claim.
+pub(crate) const RENEW_EVERY: Duration = Duration::from_secs(3);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// The lock file of a control directory.
 const LOCK: &str = "agent.lock";
 /// The mode of missing directories in a base path. Other users are refused a base of this user in any case.
@@ -52,10 +57,13 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// The prefix directory of another job to which the directory belongs, if that is the reason.
-    pub(crate) fn other_prefix(&self) -> Option<&Path> {
+    /// The prefix directory of another job to which the directory belongs, and the token of its allocation, if that is
+    /// the reason.
+    pub(crate) fn other_job(&self) -> Option<(&Path, Option<&str>)> {
         match self {
-            ClaimError::Owned(OwnedError::Refused { found: Found::OtherPrefix { prefix }, .. }) => Some(prefix),
+            ClaimError::Owned(OwnedError::Refused { found: Found::OtherPrefix { prefix, allocation }, .. }) => {
+                Some((prefix, allocation.as_deref()))
+            }
             _ => None,
         }
     }
@@ -85,14 +93,14 @@ pub(crate) fn check_names(user: &str, job_id: &str) -> Result<(), ClaimError> {
 }
 
 /// The base, the name of the user's directory and that of the job's directory in a path `<base>/<user>/scr.<job id>`.
-fn parts(real: &Path) -> Option<(&Path, &OsStr, &OsStr)> {
+pub(super) fn parts(real: &Path) -> Option<(&Path, &OsStr, &OsStr)> {
     let of_user = real.parent()?;
     Some((of_user.parent()?, of_user.file_name()?, real.file_name()?))
 }
 
 /// The marker of all directories of a job on a node. Control and cache directory may be one.
 fn marker(paths: &Paths) -> Marker<'_> {
-    Marker { kind: "node", job: &paths.job_id, prefix: paths.owner() }
+    Marker { kind: "node", job: &paths.job_id, prefix: paths.owner(), allocation: paths.allocation() }
 }
 
 /// Opens one of the job's directories, `<base>/<user>/scr.<job id>`, and makes it if it is missing. It gets the marker
@@ -162,7 +170,14 @@ pub(crate) fn check(paths: &Paths, bases: &[String]) -> Result<(), ClaimError> {
 #[derive(Debug)]
 pub(crate) struct Claim {
     control: OwnedDirectory,
-    _lock: File,
+    lock: File,
+}
+
+impl Claim {
+    /// The agent lives: the claim lasts for some more seconds, also if the agent is killed now.
+    pub(crate) fn renew(&self) -> io::Result<()> {
+        self.lock.set_modified(SystemTime::now())
+    }
 }
 
 impl Drop for Claim {
@@ -212,14 +227,33 @@ pub(crate) fn claim(control: OwnedDirectory) -> Result<Claim, ClaimError> {
     let pid = std::process::id().to_string();
     let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(pid.as_bytes()));
     written.map_err(failed("write", &path))?;
-    Ok(Claim { control, _lock: file })
+    Ok(Claim { control, lock: file })
+}
+
+/// Waits until the claim of an agent that was killed has expired: its orchestrator may start another one. An agent that
+/// ended by itself has removed its lock, and one that runs is not waited for.
+pub(crate) fn wait_for_expiry(control: &OwnedDirectory) -> Result<(), ClaimError> {
+    let begun = Instant::now();
+    loop {
+        let Some(file) = control.open_file(LOCK, Access::Private)? else { return Ok(()) };
+        let renewed = file.metadata().and_then(|metadata| metadata.modified());
+        let renewed = renewed.map_err(failed("examine", &control.path().join(LOCK)))?;
+        // A clock that was set back does not prolong it.
+        let age = renewed.elapsed().unwrap_or_default().max(begun.elapsed());
+        let is_held = flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK);
+        if is_held || age >= CLAIM_LASTS {
+            return Ok(());
+        }
+        drop(file);
+        sleep(BETWEEN_LOOKS.min(CLAIM_LASTS - age));
+    }
 }
 
 /// Takes over the control directory of a job whose agent has ended; `None` while that agent runs.
 pub(crate) fn claim_unused(control: OwnedDirectory) -> Result<Option<Claim>, ClaimError> {
     let file = control.open_or_create(LOCK, Access::Private)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Claim { control, _lock: file })),
+        Ok(()) => Ok(Some(Claim { control, lock: file })),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(failed("lock", &control.path().join(LOCK))(error.into())),
     }
@@ -338,6 +372,26 @@ mod tests {
         assert_eq!(fs::read_to_string(&lock).unwrap(), std::process::id().to_string());
         drop(claim);
         assert!(!lock.exists());
+    }
+
+    #[test]
+    fn a_claim_expires_some_seconds_after_its_last_renewal_and_at_once_if_it_was_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = directory.path().join(LOCK);
+        let waited = || {
+            let begun = Instant::now();
+            wait_for_expiry(&open(directory.path())).unwrap();
+            begun.elapsed()
+        };
+        assert!(waited() < Duration::from_secs(1), "there is none");
+        let claim = claim(open(directory.path())).unwrap();
+        assert!(waited() < Duration::from_secs(1), "its agent runs");
+        drop(claim);
+        let file = File::create(&lock).unwrap();
+        fs::set_permissions(&lock, fs::Permissions::from_mode(0o600)).unwrap();
+        file.set_modified(SystemTime::now() - CLAIM_LASTS + Duration::from_millis(500)).unwrap();
+        let time = waited();
+        assert!(time >= Duration::from_millis(300) && time < Duration::from_secs(5), "{time:?}");
     }
 
     fn open(control: &Path) -> OwnedDirectory {

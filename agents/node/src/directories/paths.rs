@@ -16,6 +16,8 @@ pub struct Paths {
     /// The first prefix directory of the job, unless the node is virtual: the root of a virtual node has directories of
     /// one job only.
     owner: Option<PathBuf>,
+    /// The token of the allocation.
+    allocation: Option<String>,
 }
 
 /// A path that must not be used.
@@ -35,6 +37,7 @@ impl Paths {
             user: start.user.clone(),
             job_id: start.job_id.clone(),
             owner: start.prefixes.first().filter(|_| start.root.is_none()).cloned(),
+            allocation: start.allocation.clone(),
         }
     }
 
@@ -45,12 +48,17 @@ impl Paths {
         let user = above.rsplit_once('/')?.1;
         let job_id = name.strip_prefix("scr.").filter(|id| !id.is_empty())?;
         let (user, job_id) = (user.to_owned(), job_id.to_owned());
-        Some(Paths { root: None, control: control.to_owned(), user, job_id, owner: None })
+        Some(Paths { root: None, control: control.to_owned(), user, job_id, owner: None, allocation: None })
     }
 
     /// The prefix directory of the job that the directories belong to; `None` if they can only belong to one job.
     pub fn owner(&self) -> Option<&Path> {
         self.owner.as_deref()
+    }
+
+    /// The token of the allocation in which the directories are used.
+    pub fn allocation(&self) -> Option<&str> {
+        self.allocation.as_deref()
     }
 
     /// The node shares its machine with others.
@@ -60,7 +68,8 @@ impl Paths {
 
     /// The same directories, as those of the job in another prefix directory.
     pub fn of_owner(&self, prefix: &Path) -> Paths {
-        Paths { owner: Some(prefix.to_owned()), ..self.clone() }
+        // Those are not used in this allocation.
+        Paths { owner: Some(prefix.to_owned()), allocation: None, ..self.clone() }
     }
 
     /// The control directory as the node sees it.
@@ -164,6 +173,7 @@ mod tests {
             control: "/tmp/user1/scr.7".to_owned(),
             user: "user1".to_owned(),
             job_id: "7".to_owned(),
+            allocation: None,
             owner: None,
         }
     }

@@ -3,6 +3,8 @@
 //! * The nodes file is written at each start of the library, and by no other process.
 //! * A checkpoint is listed in a filemap when its first file is routed, and in the flush file when it is complete.
 //! * At its start the library restarts from one checkpoint and deletes all others, then writes the flush file.
+//! * It writes the flush file before it knows whether all ranks have their files: a restart from cache is certain when
+//!   a higher number follows, or when that checkpoint stays.
 //! * A reason in the halt file is recorded when the application is finished, or ends because of a halt condition.
 //!
 //! `docs/scr-files.md` §4, §7 to §9, §17.
@@ -14,6 +16,10 @@ use holdfast_core::control::halt::reason::FINALIZE_CALLED;
 use holdfast_model::{CheckpointId, Locations, RestartSource};
 
 use super::file_version::FileVersion;
+
+/// A checkpoint that stays in cache for so long after the start of the library is the one of the restart, unless its
+/// files are rebuilt for longer.
+const CERTAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// A state of the control directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +58,15 @@ pub enum LibraryEvent {
     Finalized,
 }
 
+/// The checkpoint in cache from which the ranks restart if all of them have their files.
+#[derive(Clone, Copy, Debug)]
+struct ChosenCheckpoint {
+    id: CheckpointId,
+    since: Duration,
+    /// Where it is, while the flush file has it.
+    locations: Option<Locations>,
+}
+
 /// The events of one generation.
 #[derive(Debug, Default)]
 pub struct LibraryProgress {
@@ -63,6 +78,8 @@ pub struct LibraryProgress {
     in_prefix: BTreeSet<CheckpointId>,
     /// True if the library has begun to initialise the ranks.
     pub started: bool,
+    /// The checkpoint in cache that the library has chosen, while some rank may still lack its files.
+    chosen: Option<ChosenCheckpoint>,
     /// The restart is reported.
     restarted: bool,
     /// The checkpoint that it was reported from.
@@ -110,12 +127,12 @@ impl LibraryProgress {
         }
         let cached: Vec<CheckpointId> = state.flush.iter().filter(|(_, at)| at.cache).map(|(id, _)| *id).collect();
         if !self.restarted {
-            self.find_restart(now, state, &cached, &mut events);
-        } else if self.was_dropped(state) {
-            // The library writes the flush file before it knows whether all ranks have their files.
-            self.emptied = true;
-            self.complete.clear();
-            self.restart(now, None, RestartSource::Fresh, &mut events);
+            self.examine_choice(now, state, &mut events);
+            if !self.restarted {
+                self.find_restart(now, state, &cached, &mut events);
+            }
+        } else if self.from.is_some_and(|from| self.was_dropped(from, state)) {
+            self.begin_anew(now, &mut events);
         }
         for id in state.listed.iter().filter(|id| !state.flush.contains_key(*id)) {
             if self.is_new(*id) && !self.begun.contains_key(id) {
@@ -157,10 +174,48 @@ impl LibraryProgress {
         events
     }
 
-    /// True if the library began from the beginning although a restart was reported: some rank had lost its files. It
-    /// has deleted that checkpoint, and the first one that follows has a lower number.
-    fn was_dropped(&self, state: &LibraryState) -> bool {
-        let Some(from) = self.from else { return false };
+    /// What the time alone shows.
+    pub fn pass(&mut self, now: Duration) -> Vec<LibraryEvent> {
+        let mut events = Vec::new();
+        let stays =
+            |chosen: &ChosenCheckpoint| chosen.locations.is_some() && now.saturating_sub(chosen.since) >= CERTAIN_AFTER;
+        if let Some(chosen) = self.chosen.filter(stays) {
+            self.restart_from_choice(now, chosen, &mut events);
+        }
+        events
+    }
+
+    /// Finds out whether the ranks restarted from the chosen checkpoint, or it was dropped.
+    fn examine_choice(&mut self, now: Duration, state: &LibraryState, events: &mut Vec<LibraryEvent>) {
+        let Some(chosen) = &mut self.chosen else { return };
+        chosen.locations = state.flush.get(&chosen.id).copied();
+        let chosen = *chosen;
+        let has_higher = state.listed.iter().chain(state.flush.keys()).any(|id| *id > chosen.id);
+        let has_ended = state.halt_reason.is_some() && state.halt_reason != self.before.halt_reason;
+        if has_higher || has_ended && chosen.locations.is_some() {
+            self.restart_from_choice(now, chosen, events);
+        } else if self.was_dropped(chosen.id, state) {
+            self.begin_anew(now, events);
+        }
+    }
+
+    fn restart_from_choice(&mut self, now: Duration, chosen: ChosenCheckpoint, events: &mut Vec<LibraryEvent>) {
+        self.restart(now, Some(chosen.id), RestartSource::Cache, events);
+        if chosen.locations.is_some_and(|at| at.pfs) {
+            self.flushed.insert(chosen.id);
+        }
+    }
+
+    /// The ranks began from the beginning: their numbers count from one again.
+    fn begin_anew(&mut self, now: Duration, events: &mut Vec<LibraryEvent>) {
+        self.emptied = true;
+        self.complete.clear();
+        self.restart(now, None, RestartSource::Fresh, events);
+    }
+
+    /// True if the library began from the beginning although it had chosen a checkpoint: some rank had lost its files.
+    /// It has deleted that checkpoint, and the first one that follows has a lower number.
+    fn was_dropped(&self, from: CheckpointId, state: &LibraryState) -> bool {
         let of_run = || state.listed.iter().chain(state.flush.keys());
         of_run().all(|id| *id < from && !self.before.flush.contains_key(id)) && of_run().next().is_some()
     }
@@ -199,8 +254,14 @@ impl LibraryProgress {
         let fetched = !self.before.flush.contains_key(only)
             && self.in_prefix.contains(only)
             && state.flush.get(only).is_some_and(|at| at.pfs);
-        let source = if fetched { RestartSource::Fetched } else { RestartSource::Cache };
-        self.restart(now, Some(*only), source, events);
+        if !fetched {
+            if self.chosen.is_none_or(|chosen| chosen.id != *only) {
+                self.chosen =
+                    Some(ChosenCheckpoint { id: *only, since: now, locations: state.flush.get(only).copied() });
+            }
+            return;
+        }
+        self.restart(now, Some(*only), RestartSource::Fetched, events);
         if state.flush.get(only).is_some_and(|at| at.pfs) {
             self.flushed.insert(*only);
         }
@@ -213,7 +274,7 @@ impl LibraryProgress {
         source: RestartSource,
         events: &mut Vec<LibraryEvent>,
     ) {
-        (self.restarted, self.from) = (true, checkpoint);
+        (self.restarted, self.from, self.chosen) = (true, checkpoint, None);
         let source = if checkpoint.is_none() { RestartSource::Fresh } else { source };
         self.complete.extend(checkpoint.map(|id| (id, now)));
         events.push(LibraryEvent::Restarted { checkpoint, source });
@@ -277,14 +338,13 @@ mod tests {
         assert_eq!(progress.observe(at(0), &before), []);
         let begins = LibraryState { nodes_file: Some(FileVersion::of_test(2)), ..before };
         assert_eq!(progress.observe(at(1), &begins), [LibraryEvent::Started]);
-        assert_eq!(
-            progress.observe(at(2), &state(2, &[(3, CACHE)], &[3])),
-            [LibraryEvent::Restarted { checkpoint: Some(id(3)), source: RestartSource::Cache }]
-        );
+        assert_eq!(progress.observe(at(2), &state(2, &[(3, CACHE)], &[3])), []);
+        assert_eq!(progress.pass(at(3)), [], "some rank may lack its files");
         let both = state(2, &[(3, CACHE), (4, CACHE)], &[3, 4]);
+        let restarted = LibraryEvent::Restarted { checkpoint: Some(id(3)), source: RestartSource::Cache };
         assert_eq!(
             progress.observe(at(4), &both),
-            [LibraryEvent::CheckpointComplete { checkpoint: id(4), took: at(0) }]
+            [restarted, LibraryEvent::CheckpointComplete { checkpoint: id(4), took: at(0) }]
         );
         assert!(progress.observe(at(5), &both).is_empty());
     }
@@ -294,14 +354,18 @@ mod tests {
         let before = state(1, &[(8, CACHE)], &[8]);
         let empty = state(2, &[], &[]);
         let fresh = LibraryEvent::Restarted { checkpoint: None, source: RestartSource::Fresh };
-        for seen in [true, false] {
+        let from_cache = LibraryEvent::Restarted { checkpoint: Some(id(8)), source: RestartSource::Cache };
+        for (seen, late) in [(true, false), (false, false), (true, true)] {
             let mut progress = LibraryProgress::new(before.clone(), Some(id(8)));
-            let events = progress.observe(at(1), &state(2, &[(8, CACHE)], &[8]));
-            let first = LibraryEvent::Restarted { checkpoint: Some(id(8)), source: RestartSource::Cache };
-            assert_eq!(events, [LibraryEvent::Started, first]);
+            assert_eq!(progress.observe(at(1), &state(2, &[(8, CACHE)], &[8])), [LibraryEvent::Started]);
+            if late {
+                // The library rebuilds files for longer: what was reported is corrected.
+                assert_eq!(progress.pass(at(3)), std::slice::from_ref(&from_cache));
+            }
             if seen {
                 // A cache for one checkpoint looks the same before the next one.
-                assert_eq!(progress.observe(at(2), &empty), []);
+                assert_eq!(progress.observe(at(3), &empty), []);
+                assert_eq!(progress.pass(at(4)), []);
             }
             let complete = |number| LibraryEvent::CheckpointComplete { checkpoint: id(number), took: at(0) };
             assert_eq!(progress.observe(at(4), &state(2, &[(1, CACHE)], &[1])), [fresh.clone(), complete(1)]);
@@ -310,17 +374,20 @@ mod tests {
         let mut progress = LibraryProgress::new(before.clone(), Some(id(8)));
         progress.observe(at(1), &state(2, &[(8, CACHE)], &[8]));
         assert_eq!(progress.observe(at(2), &empty), []);
-        assert_eq!(progress.observe(at(3), &state(2, &[], &[9])), [LibraryEvent::CheckpointStarted(id(9))]);
+        let next = progress.observe(at(3), &state(2, &[], &[9]));
+        assert_eq!(next, [from_cache, LibraryEvent::CheckpointStarted(id(9))]);
     }
 
     #[test]
     fn a_spare_that_takes_rank_0_knows_the_restart_by_the_newest_checkpoint_of_the_job() {
         let mut progress = LibraryProgress::new(LibraryState::default(), Some(id(3)));
         let restored = state(1, &[(3, CACHE)], &[3]);
+        assert_eq!(progress.observe(at(1), &restored), [LibraryEvent::Started]);
         assert_eq!(
-            progress.observe(at(1), &restored),
-            [LibraryEvent::Started, LibraryEvent::Restarted { checkpoint: Some(id(3)), source: RestartSource::Cache }]
+            progress.pass(at(3)),
+            [LibraryEvent::Restarted { checkpoint: Some(id(3)), source: RestartSource::Cache }]
         );
+        assert_eq!(progress.pass(at(4)), []);
     }
 
     #[test]

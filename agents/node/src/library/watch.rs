@@ -83,6 +83,9 @@ impl LibraryWatch {
                 }
             }
         }
+        for event in progress.iter_mut().flat_map(|progress| progress.pass(now)) {
+            report(agent, &self.plan, event);
+        }
         let nothing = progress.as_ref().is_some_and(|progress| !progress.started);
         if nothing && now >= NOTHING_LEFT_AFTER && !std::mem::replace(reported, true) {
             agent.events.add(AgentEvent::Notice {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use holdfast_core::durable::Durability;
 use holdfast_core::owned::{Access, OwnedDirectory, OwnedError};
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
-use holdfast_wire::agent::{DirectoryHealth, HaltReport, Health, QuietRank};
+use holdfast_wire::agent::{DirectoryHealth, HaltReport, Health, KeptDirectory, QuietRank};
 use holdfast_wire::run::AgentStart;
 use parking_lot::Mutex;
 use procfs::process::Process;
@@ -28,6 +28,7 @@ use sysinfo::{MemoryRefreshKind, System};
 use tokio::sync::Notify;
 
 use crate::directories::claim::EXISTING;
+use crate::directories::kept;
 use crate::directories::paths::Paths;
 
 /// How long memory and load are cached.
@@ -57,6 +58,8 @@ pub struct HealthMonitor {
     usage: Mutex<Option<(Instant, NodeUsage)>>,
     system: Mutex<Option<System>>,
     directories: Arc<Mutex<Directories>>,
+    /// See [`Health::kept`].
+    kept: Vec<KeptDirectory>,
     /// The directories have been checked.
     checked: Arc<Notify>,
     published: Mutex<Option<Published>>,
@@ -196,6 +199,7 @@ impl HealthMonitor {
             usage: Mutex::default(),
             system: Mutex::default(),
             directories: Arc::default(),
+            kept: kept::all(paths),
             checked: Arc::default(),
             published: Mutex::default(),
         }
@@ -289,6 +293,7 @@ impl HealthMonitor {
             memory_available: usage.memory_available,
             load: usage.load,
             directories,
+            kept: self.kept.clone(),
             unauthenticated,
             newest,
             agent_memory: usage.agent_memory,
@@ -507,6 +512,7 @@ mod tests {
             usage: Mutex::default(),
             system: Mutex::default(),
             directories: Arc::default(),
+            kept: Vec::new(),
             checked: Arc::default(),
             published: Mutex::default(),
         }

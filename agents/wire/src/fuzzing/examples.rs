@@ -21,9 +21,9 @@ use holdfast_model::{
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
     AgentEvent, CheckpointReply, CheckpointRequest, CopyRequest, DirectoryHealth, EndRunRequest, FlushedNote,
-    ForgetRequest, HaltReport, HaltRequest, Health, KillRequest, KnownHealth, NumberedEvent, PeersUpdate, PollReply,
-    PollRequest, QuietRank, RebuildRequest, RequestState, RequestedCheckpoint, StackRequest, TerminateRequest,
-    VerifyRequest,
+    ForgetRequest, HaltReport, HaltRequest, Health, KeptDirectory, KillRequest, KnownHealth, NumberedEvent,
+    PeersUpdate, PollReply, PollRequest, QuietRank, RebuildRequest, RequestState, RequestedCheckpoint, StackRequest,
+    TerminateRequest, VerifyRequest,
 };
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::pairs::{
@@ -345,6 +345,7 @@ pub fn start(root: &Path, prefix: &Path, trust: TrustMaterial) -> AgentStart {
         version: VERSION,
         job: "heat".to_owned(),
         job_id: JOB.to_owned(),
+        allocation: Some("1795177430".to_owned()),
         user: "u".to_owned(),
         node: NODE.into(),
         shared: None,
@@ -467,6 +468,7 @@ pub fn poll_reply() -> PollReply {
         memory_available: 1 << 35,
         load: 0.5,
         directories: vec![directory],
+        kept: vec![KeptDirectory { path: BASE.to_owned(), prefix: "/p".into() }],
         unauthenticated: 3,
         newest: Some(checkpoint),
         agent_memory: 1 << 24,

@@ -23,6 +23,9 @@ const ABANDON_AFTER: Duration = Duration::from_secs(300);
 pub struct AgentSettings {
     pub job: String,
     pub job_id: String,
+    /// See [`AllocationIdentity::token`].
+    #[serde(default)]
+    pub allocation: Option<String>,
     pub user: String,
     /// The prefix directories of the job's steps.
     #[serde(default)]
@@ -45,6 +48,7 @@ impl AgentSettings {
         AgentSettings {
             job: "heat".to_owned(),
             job_id: "17".to_owned(),
+            allocation: None,
             user: "user1".to_owned(),
             prefixes: Vec::new(),
             control_base: "/tmp".to_owned(),
@@ -84,6 +88,7 @@ impl AgentTemplate {
         let settings = AgentSettings {
             job: job.to_owned(),
             job_id: identity.job_id.clone(),
+            allocation: identity.token.clone(),
             user: identity.user.clone(),
             prefixes,
             control_base: text(&control.base),
@@ -111,6 +116,7 @@ impl AgentTemplate {
             version: holdfast_wire::VERSION,
             job: settings.job.clone(),
             job_id: settings.job_id.clone(),
+            allocation: settings.allocation.clone(),
             user: settings.user.clone(),
             node,
             shared,

@@ -177,7 +177,7 @@ impl Local {
         let AllocationRequest { spec, job_id, user, logs, .. } = request;
         let nodes: Vec<NodeName> = (0..spec.nodes).map(virtual_node).collect();
         let identity = checked(job_id, user, nodes)?;
-        let AllocationIdentity { job_id, user, nodes } = &identity;
+        let AllocationIdentity { job_id, user, nodes, .. } = &identity;
         workspace::remove_expired(&std::env::temp_dir(), user, SystemTime::now());
         let workspace = Workspace::create(user, job_id).map_err(AllocationError::Workspace)?;
         workspace.make_roots(nodes, job_id)?;
@@ -516,7 +516,7 @@ fn checked(job_id: String, user: String, nodes: Vec<NodeName>) -> Result<Allocat
             return Err(AllocationError::Name { what, name: name.to_owned() });
         }
     }
-    Ok(AllocationIdentity { job_id, user, nodes })
+    Ok(AllocationIdentity { job_id, token: None, user, nodes })
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const TAKEN_WITHIN: Duration = Duration::from_mins(1);
 
 /// The marker of the workspace of a job.
 pub(super) fn marker(job_id: &str) -> Marker<'_> {
-    Marker { kind: "workspace", job: job_id, prefix: None }
+    Marker { kind: "workspace", job: job_id, prefix: None, allocation: None }
 }
 
 /// The names of the workspaces of a user begin with this.

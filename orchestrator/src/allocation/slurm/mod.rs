@@ -172,7 +172,9 @@ impl Slurm {
         // The variable names the user that submitted the job; the directories belong to the user that runs it.
         let user = given_user.or_else(|| watch.user()).unwrap_or(user);
         let steps = AgentSteps::start(Srun, program, logs);
-        let identity = AllocationIdentity { job_id, user, nodes };
+        // Slurm gives an id again when its controller has lost the job.
+        let token = watch.started();
+        let identity = AllocationIdentity { job_id, token, user, nodes };
         Ok(Slurm { identity, own_node, watch, steps, known: Mutex::default(), slowest_start_ms: AtomicU64::new(0) })
     }
 
@@ -277,6 +279,14 @@ impl Allocation for Slurm {
 
     fn end(&self) -> Option<SystemTime> {
         self.watch.end()
+    }
+
+    fn denial(&self) -> Option<String> {
+        self.watch.denial()
+    }
+
+    fn ask_denial(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(async { query::job(&self.identity.job_id).await.err()?.denial() })
     }
 
     fn own_node(&self) -> Option<NodeName> {

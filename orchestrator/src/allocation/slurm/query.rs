@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 
-use super::refusal::Refusal;
+use super::refusal::{self, Refusal};
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::spec::quantity;
 
@@ -21,12 +21,14 @@ const NO_END: [&str; 4] = ["NONE", "N/A", "Unknown", "UNLIMITED"];
 pub(crate) struct SlurmJob {
     pub(super) state: String,
     pub(super) user: String,
+    /// When it was started.
+    pub(super) started: Option<String>,
     pub(crate) end: Option<SystemTime>,
 }
 
-/// State, owner and end of a job.
+/// State, owner, start and end of a job.
 pub(super) async fn job(job_id: &str) -> Result<SlurmJob, QueryError> {
-    let text = query("squeue", &["--noheader", "--states=all", "--format=%T|%u|%e", "--jobs", job_id]).await?;
+    let text = query("squeue", &["--noheader", "--states=all", "--format=%T|%u|%e|%S", "--jobs", job_id]).await?;
     read_job(&text).ok_or_else(|| QueryError::unparsable("squeue", &text))
 }
 
@@ -39,7 +41,8 @@ pub(crate) fn read_job(text: &str) -> Option<SlurmJob> {
         Err(_) if NO_END.contains(&end) => None,
         Err(_) => return None,
     };
-    Some(SlurmJob { state: state.to_owned(), user: user.to_owned(), end })
+    let started = fields.next().filter(|started| started.parse::<u64>().is_ok()).map(str::to_owned);
+    Some(SlurmJob { state: state.to_owned(), user: user.to_owned(), started, end })
 }
 
 /// The nodes among these that are down, each with Slurm's state and reason. Draining nodes are not down.
@@ -112,8 +115,16 @@ pub enum QueryError {
 }
 
 impl QueryError {
-    fn unparsable(command: &'static str, text: &str) -> Self {
+    pub(super) fn unparsable(command: &'static str, text: &str) -> Self {
         QueryError::Unparsable { command, answer: text.trim().chars().take(200).collect() }
+    }
+
+    /// Slurm's words, if they say that the job does not exist.
+    pub(super) fn denial(self) -> Option<String> {
+        match self {
+            QueryError::Failed { message, .. } if refusal::is_unknown_job(&message) => Some(message),
+            _ => None,
+        }
     }
 
     /// The kind of refusal that this error means.
@@ -135,7 +146,8 @@ mod tests {
         let job = read_job("RUNNING|user1|1795177430\n").unwrap();
         assert_eq!((job.state.as_str(), job.user.as_str()), ("RUNNING", "user1"));
         assert_eq!(job.end, Some(UNIX_EPOCH + Duration::from_secs(1_795_177_430)));
-        assert_eq!(read_job("RUNNING|user1|NONE").unwrap().end, None);
+        let job = read_job("RUNNING|user1|NONE|1795177430").unwrap();
+        assert_eq!((job.end, job.started.as_deref()), (None, Some("1795177430")));
     }
 
     #[test]

@@ -38,6 +38,14 @@ const TEMPORARY: [&str; 8] = [
     "Nodes required for job are DOWN, DRAINED",
 ];
 
+/// The message of a controller that does not know the job.
+const UNKNOWN_JOB: &str = "Invalid job id";
+
+/// True if a message of one of Slurm's commands says that the job does not exist.
+pub fn is_unknown_job(message: &str) -> bool {
+    message.contains(UNKNOWN_JOB)
+}
+
 /// Why Slurm refused a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

@@ -226,7 +226,7 @@ impl Ssh {
             end: spec.end_from(SystemTime::now()),
         };
         let nodes = found.into_iter().map(|(node, _)| node).collect();
-        let identity = AllocationIdentity { job_id: job_id.clone(), user: user.clone(), nodes };
+        let identity = AllocationIdentity { job_id: job_id.clone(), token: None, user: user.clone(), nodes };
         Ok(Ssh { identity, hosts, logs, refused, agents: Mutex::default() })
     }
 
@@ -443,7 +443,7 @@ mod tests {
         };
         let hosts: Hosts = serde_json::from_value(serde_json::to_value(&hosts).unwrap()).unwrap();
         let nodes = vec![NodeName::new("n1")];
-        let identity = AllocationIdentity { job_id: "1".to_owned(), user: "u".to_owned(), nodes };
+        let identity = AllocationIdentity { job_id: "1".to_owned(), token: None, user: "u".to_owned(), nodes };
         let allocation = Ssh::reopen(identity, hosts, base.path().join("logs")).unwrap();
         assert_eq!(Allocation::end(&allocation), Some(began + Duration::from_secs(7200)));
     }

@@ -94,7 +94,8 @@ fn supervisor() -> (Arc<Refusing>, AgentSupervisor) {
         allocation_end: None,
         clock: Clock::since(0),
     };
-    let identity = AllocationIdentity { job_id: "17".to_owned(), user: "user1".to_owned(), nodes: Vec::new() };
+    let identity =
+        AllocationIdentity { job_id: "17".to_owned(), token: None, user: "user1".to_owned(), nodes: Vec::new() };
     let allocation = Arc::new(Refusing { calls: Mutex::default(), identity });
     let supervisor = AgentSupervisor::new(Arc::clone(&allocation) as Arc<dyn Allocation>, client, settings);
     (allocation, supervisor)

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::LaunchError;
 use super::growing_file::GrowingFile;
+use super::obstacle::Obstacle;
 use super::plan::{StepEvent, StepPlan};
 use super::step::Step;
 
@@ -59,7 +60,10 @@ pub(super) fn supervise(
         match start(step, command, first) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
-            Err(error) => return step.emit(&StepEvent::Refused { rank: first, reason: error.to_string() }),
+            Err(error) => {
+                let (reason, obstacle) = (error.to_string(), Obstacle::Job);
+                return step.emit(&StepEvent::Refused { rank: first, reason, obstacle });
+            }
         }
         let launcher = wait_for_end(step, &mut watch)?;
         let again = if step.children.is_ending() { None } else { watch.retry(launcher) };

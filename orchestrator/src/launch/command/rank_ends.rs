@@ -9,6 +9,7 @@ use holdfast_model::{NodeName, Rank, RankEnd};
 
 use super::abort::Abort;
 use crate::launch::labels::LineLabels;
+use crate::launch::obstacle::Obstacle;
 use crate::launch::plan::StepEvent;
 
 /// A rank that is killed by a signal is reported late, after its core file was written. Ranks that lose their
@@ -95,9 +96,9 @@ impl RankEnds {
 
     /// Reports that the launch was refused. Only the first reason is reported, as the cause of any others. A rank that
     /// the command does not have is output of the application that resembles a report.
-    pub(in crate::launch) fn refuse(&mut self, rank: Rank, reason: String) {
+    pub(in crate::launch) fn refuse(&mut self, rank: Rank, reason: String, obstacle: Obstacle) {
         if self.ranks.contains_key(&rank) && !std::mem::replace(&mut self.refused, true) {
-            self.events.push(StepEvent::Refused { rank, reason });
+            self.events.push(StepEvent::Refused { rank, reason, obstacle });
         }
     }
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::LaunchError;
 use super::launcher::{LaunchRequest, Launcher, LauncherEntry, PlainLaunch};
+use super::obstacle::Obstacle;
 use super::plan::{StepEvent, StepPlan};
 use super::ranks::{self, RankCommand, RankReports};
 use super::step::{Step, Supervision};
@@ -114,7 +115,7 @@ impl RankReports for StepReports<'_> {
     }
 
     fn refused(&mut self, rank: Rank, error: &io::Error) -> Result<(), LaunchError> {
-        self.step.emit(&StepEvent::Refused { rank, reason: error.to_string() })
+        self.step.emit(&StepEvent::Refused { rank, reason: error.to_string(), obstacle: Obstacle::Job })
     }
 
     fn wait(&mut self) -> Result<(), LaunchError> {

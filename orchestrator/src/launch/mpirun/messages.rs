@@ -11,6 +11,7 @@ use super::rank::{self, RankReport};
 use super::{hydra, openmpi, remote_shell};
 use crate::launch::command::rank_ends::{LauncherMessages, RankEnds, is_termination, may_be_consequence};
 use crate::launch::labels::LineLabels;
+use crate::launch::obstacle::Obstacle;
 
 /// Maximum size of the messages of mpirun that are kept to explain a failed launch.
 const LONGEST_MESSAGES: usize = 2 << 10;
@@ -70,7 +71,7 @@ impl LauncherMessages for MpirunMessages {
         }
         match RankReport::parse(text) {
             Some((rank, RankReport::Begins)) => drop(self.begun.insert(rank)),
-            Some((rank, RankReport::Refused(reason))) => ends.refuse(rank, reason),
+            Some((rank, RankReport::Refused(reason))) => ends.refuse(rank, reason, Obstacle::Job),
             // mpirun kills the other ranks after a failure, and their parents report that: held back for the root
             // cause.
             Some((rank, RankReport::Ended(end))) if may_be_consequence(end) => ends.hold(rank, end),
@@ -93,7 +94,9 @@ impl LauncherMessages for MpirunMessages {
         if let Some((rank, node, problem)) = found {
             let colon = if self.launcher_messages.is_empty() { "" } else { ": " };
             let messages = &self.launcher_messages;
-            ends.refuse(rank, format!("mpirun's daemon on node {node} did not start: {problem}{colon}{messages}"));
+            let reason = format!("mpirun's daemon on node {node} did not start: {problem}{colon}{messages}");
+            let obstacle = Obstacle::of_refusal(&reason);
+            ends.refuse(rank, reason, obstacle);
         }
     }
 
@@ -115,7 +118,8 @@ impl LauncherMessages for MpirunMessages {
             return ends.fail(launcher);
         }
         let messages = if self.launcher_messages.is_empty() { "no message" } else { &self.launcher_messages };
-        ends.refuse(ends.first(), format!("mpirun ended with {launcher} before any rank started: {messages}"));
+        let reason = format!("mpirun ended with {launcher} before any rank started: {messages}");
+        ends.refuse(ends.first(), reason, Obstacle::Job);
     }
 
     /// The parents do not report ranks that succeed.
@@ -230,7 +234,7 @@ mod tests {
         let text = "[0] @holdfast-rank 0 begins\n[0] @holdfast-rank 0 refused cannot run ./app on n3: No such file\n";
         let events = under_mpirun(text).finish(RankEnd::Code(127));
         let reason = "cannot run ./app on n3: No such file".to_owned();
-        assert_eq!(events[0], StepEvent::Refused { rank: Rank(0), reason });
+        assert_eq!(events[0], StepEvent::Refused { rank: Rank(0), reason, obstacle: Obstacle::Job });
     }
 
     #[test]

@@ -9,6 +9,7 @@ use holdfast_model::{Rank, RankEnd};
 use crate::allocation::slurm::refusal::{Refusal, RetrySchedule};
 use crate::launch::command::rank_ends::{LauncherMessages, RankEnds, is_termination, may_be_consequence};
 use crate::launch::labels::LineLabels;
+use crate::launch::obstacle::Obstacle;
 
 /// The prefix of error messages of srun itself.
 const OWN_MESSAGE: &str = "srun: error: ";
@@ -74,7 +75,7 @@ impl LauncherMessages for SrunMessages {
 
     fn finish(&mut self, launcher: RankEnd, ends: &mut RankEnds) {
         if let (Some(reason), RankEnd::Code(_), true) = (&self.obstacle, launcher, ends.none_reported()) {
-            ends.refuse(ends.first(), reason.clone());
+            ends.refuse(ends.first(), reason.clone(), Obstacle::of_refusal(reason));
         }
     }
 
@@ -215,7 +216,7 @@ mod tests {
         let text = "srun: error: Unable to create step for job 1: Requested nodes are busy\n";
         let events = watched(text).finish(RankEnd::Code(1));
         let reason = "Unable to create step for job 1: Requested nodes are busy".to_owned();
-        assert_eq!(events[0], StepEvent::Refused { rank: Rank(0), reason });
+        assert_eq!(events[0], StepEvent::Refused { rank: Rank(0), reason, obstacle: Obstacle::Manager });
     }
 
     #[test]

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::LaunchError;
 use super::launcher::{LaunchRequest, Launcher, LauncherEntry};
+use super::obstacle::Obstacle;
 use super::plan::{StepEvent, StepPlan};
 use super::step::{Step, Supervision};
 use crate::allocation::ssh::on_node::NodeCommand;
@@ -229,14 +230,14 @@ impl RunningRanks {
             }
             NodeEvent::Message(NodeRanksMessage::Refused { rank, reason }, _) => {
                 self.refused = true;
-                vec![StepEvent::Refused { rank, reason: format!("{node}: {reason}") }]
+                vec![StepEvent::Refused { rank, reason: format!("{node}: {reason}"), obstacle: Obstacle::Job }]
             }
             NodeEvent::Message(NodeRanksMessage::Done, _) => self.lost(node),
             // A retry would fail too.
             NodeEvent::Lost(error @ (SshError::NoProgram { .. } | SshError::NotBuilt)) => {
                 self.refused = true;
                 let rank = self.first_of(node).unwrap_or(Rank(0));
-                vec![StepEvent::Refused { rank, reason: error.to_string() }]
+                vec![StepEvent::Refused { rank, reason: error.to_string(), obstacle: Obstacle::Job }]
             }
             // The node may be down, which is detected elsewhere.
             NodeEvent::Lost(_) => self.lost(node),
@@ -390,7 +391,8 @@ mod tests {
         let mut step = watched();
         let refused = NodeRanksMessage::Refused { rank: Rank(1), reason: "no such file".to_owned() };
         let events = step.receive(&"n2".into(), NodeEvent::Message(refused, Vec::new()));
-        assert_eq!(events, [StepEvent::Refused { rank: Rank(1), reason: "n2: no such file".to_owned() }]);
+        let (reason, obstacle) = ("n2: no such file".to_owned(), Obstacle::Job);
+        assert_eq!(events, [StepEvent::Refused { rank: Rank(1), reason, obstacle }]);
         assert!(step.is_over());
     }
 

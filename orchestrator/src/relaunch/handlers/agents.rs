@@ -165,6 +165,12 @@ impl Machine {
         if restarts >= self.config.agent_restarts {
             return self.set_down(now, position, DownReason::AgentUnstable { restarts, reason }, out);
         }
+        if ended
+            && self.is_used(position)
+            && let Some(active) = &mut self.state.active
+        {
+            active.facts.agent_ended = Some(now);
+        }
         let due = self.state.nodes.change(position).plan_restart(time);
         self.record(LogEvent::AgentLost { node: self.name(position), reason: reason.clone() }, out);
         let lost = LostAgent { last_contact, reason, ended, restarted: None };

@@ -6,14 +6,15 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 
 use crate::events::LogEvent;
-use crate::events::{DownReason, EndCause, GenerationProgress, TimedReason};
+use crate::events::{DownReason, EndCause, GenerationProgress, StopReason, TimedReason};
+use crate::launch::Obstacle;
 use crate::relaunch::action::Action;
 use crate::relaunch::classify::Prevented;
 use crate::relaunch::config::MPI_START_RETRIES;
 use crate::relaunch::event::ProgressFound;
 use crate::relaunch::machine::Machine;
 use crate::relaunch::node_state::Unfit;
-use crate::relaunch::policy::stop_after;
+use crate::relaunch::policy::{limit_reached, stop_after};
 use crate::relaunch::snapshot::{HaltCheckBefore, PastGeneration, Phase};
 
 impl Machine {
@@ -54,11 +55,27 @@ impl Machine {
         {
             (past.from, past.joined) = (from, true);
         }
+        if self.config.library_control.is_some() && from < self.state.head.newest {
+            self.library_began_from(generation, from);
+        }
         let head = &mut self.state.head;
         (head.newest, head.secured) = (head.newest.max(from), head.secured.max(from));
         // The restart may have lost its protection, or made it.
         head.protected =
             if protected { head.protected.max(from) } else { head.protected.filter(|id| Some(*id) != from) };
+    }
+
+    /// LLNL's library has deleted all newer checkpoints, and gives their numbers again. A report that is received
+    /// again, after the generation has completed a checkpoint, changes nothing.
+    fn library_began_from(&mut self, generation: Generation, from: Option<CheckpointId>) {
+        let secured = self.state.head.secured;
+        let Some(active) = self.active_of(generation).filter(|active| active.facts.newest_before >= secured) else {
+            return;
+        };
+        active.facts.newest_before = from;
+        let head = &mut self.state.head;
+        (head.newest, head.secured) = (from, from);
+        head.protected = head.protected.filter(|id| Some(*id) <= from);
     }
 
     /// A checkpoint whose redundancy is still being made is no progress yet: the loss of a node ends it.
@@ -161,10 +178,11 @@ impl Machine {
         now: Duration,
         generation: Generation,
         reason: String,
+        obstacle: Obstacle,
         out: &mut Vec<Action>,
     ) {
         if let Some(active) = self.ongoing(generation) {
-            active.facts.launch_failed = Some(reason.clone());
+            (active.facts.launch_failed, active.facts.obstacle) = (Some(reason.clone()), Some(obstacle));
             self.end_generation(now, format!("the launch failed: {reason}"), out);
         }
     }
@@ -340,7 +358,14 @@ impl Machine {
         let retries_start =
             head.mpi_start_crashes < MPI_START_RETRIES && self.config.is_crash_of_mpi_start(&active, &cause, now);
         head.mpi_start_crashes += u32::from(retries_start);
-        let counts = cause.counts() && !retries_start;
+        let counts_as_disturbance = if active.is_disturbance(&cause, now) {
+            head.disturbances.add(now)
+        } else {
+            head.disturbances.other_end();
+            true
+        };
+        let (disturbances, pause) = (head.disturbances.ends, head.disturbances.pause);
+        let counts = cause.counts() && !retries_start && counts_as_disturbance;
         head.made_progress |= cause.is_finished();
         let progress = match found {
             ProgressFound::Progress(progress) => {
@@ -383,13 +408,50 @@ impl Machine {
             let crashes = self.state.head.mpi_start_crashes;
             self.record(LogEvent::MpiStartCrashed { generation, crashes, limit: MPI_START_RETRIES }, out);
         }
-        match stop_after(&self.config, &self.state, &active, (&cause, counts), self.launch_until(), now) {
+        let is_unknown = active.facts.obstacle == Some(Obstacle::UnknownAllocation);
+        let limits_apply = counts && !is_unknown;
+        let stop = stop_after(&self.config, &self.state, &active, (&cause, limits_apply), self.launch_until(), now);
+        if let Some(reason) = stop {
+            return self.stop(now, reason, out);
+        }
+        if !pause.is_zero() {
+            let millis = pause.as_millis() as u64;
+            self.record(LogEvent::LaunchSpaced { generation, disturbances, millis, counts }, out);
+        }
+        if is_unknown { self.check_allocation(out) } else { self.settle(now, out) }
+    }
+
+    /// Waits before the next launch, if there can be one, and a delay is set or launches are spaced.
+    fn settle(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if self.delay().is_zero() || self.obstacle(now).is_some() {
+            return self.set_phase(Phase::Gathering);
+        }
+        self.set_phase(Phase::AskingHalt { before: HaltCheckBefore::Settling });
+        out.push(Action::AskHalt);
+    }
+
+    /// The delay between the last generation and the next launch.
+    pub(super) fn delay(&self) -> Duration {
+        self.config.settle.max(self.state.head.disturbances.pause)
+    }
+
+    /// Whether the allocation exists decides what follows. The word of the resource manager alone is not believed: a
+    /// controller that was restarted may not know its jobs for some seconds.
+    pub(super) fn check_allocation(&mut self, out: &mut Vec<Action>) {
+        self.set_phase(Phase::CheckingAllocation);
+        out.push(Action::CheckAllocation);
+    }
+
+    pub(super) fn allocation_checked(&mut self, now: Duration, denial: Option<String>, out: &mut Vec<Action>) {
+        if self.state.head.phase != Phase::CheckingAllocation {
+            return;
+        }
+        let lost = denial.map(|reason| StopReason::AllocationLost { reason });
+        let last = || self.state.history.last()?.ended.as_ref();
+        let limit = || limit_reached(&self.config, &self.state, &last()?.reason);
+        match lost.or_else(|| self.obstacle(now)).or_else(limit) {
             Some(reason) => self.stop(now, reason, out),
-            None if self.config.settle.is_zero() => self.set_phase(Phase::Gathering),
-            None => {
-                self.set_phase(Phase::AskingHalt { before: HaltCheckBefore::Settling });
-                out.push(Action::AskHalt);
-            }
+            None => self.settle(now, out),
         }
     }
 }

@@ -109,7 +109,9 @@ impl Machine {
             Event::RunRefused { node, generation, reason } => self.run_refused(now, &node, generation, reason, out),
             Event::RanksKilled { node, generation } => self.ranks_killed(&node, generation, out),
             Event::StepStarted { generation } => self.note_fact(generation, |active| active.facts.started = true),
-            Event::LaunchFailed { generation, reason } => self.launch_failed(now, generation, reason, out),
+            Event::LaunchFailed { generation, reason, obstacle } => {
+                self.launch_failed(now, generation, reason, obstacle, out);
+            }
             Event::RankExited { generation, rank, end } => self.rank_exited(now, generation, rank, end, out),
             Event::StepEnded { generation, end } => self.step_ended(now, generation, end, out),
             Event::StepLost { generation, reason } => self.step_lost(now, generation, reason, out),
@@ -148,6 +150,7 @@ impl Machine {
             Event::Superseded { from, failure } => self.superseded(from, failure, out),
             Event::Drained { result, unplaced } => self.drained(now, result, unplaced, out),
             Event::Signal { name } => self.signalled(now, name, out),
+            Event::AllocationChecked { denial } => self.allocation_checked(now, denial, out),
             Event::AllocationEnd { end } => self.allocation_end(now, end, out),
             Event::Tick => {}
         }
@@ -166,9 +169,11 @@ impl Machine {
     pub fn deadline(&self) -> Option<Duration> {
         match &self.state.head.phase {
             Phase::Fresh | Phase::Finished => None,
-            Phase::Gathering | Phase::AskingHalt { .. } | Phase::RunningBefore { .. } | Phase::Preparing => {
-                self.launch_until()
-            }
+            Phase::Gathering
+            | Phase::AskingHalt { .. }
+            | Phase::RunningBefore { .. }
+            | Phase::CheckingAllocation
+            | Phase::Preparing => self.launch_until(),
             Phase::Settling { until } => Some(self.launch_until().map_or(*until, |limit| limit.min(*until))),
             Phase::Running => self.halt_deadline(),
             Phase::Ending { .. } | Phase::CheckingProgress | Phase::Stopping | Phase::Draining => None,
@@ -207,6 +212,8 @@ impl Machine {
             let phase = self.state.head.phase;
             match phase {
                 Phase::Gathering => self.gather(now, out),
+                // Nothing is waited for if there is no next launch.
+                Phase::Settling { .. } if self.obstacle(now).is_some() => self.set_phase(Phase::Gathering),
                 Phase::RunningBefore { failed } => self.check_before(now, failed.is_some(), out),
                 Phase::Preparing if self.state.waiting.is_empty() => self.launch(now, out),
                 Phase::Ending { .. } if self.state.unkilled.is_empty() && self.state.unanswered.is_empty() => {

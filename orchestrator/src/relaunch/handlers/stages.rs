@@ -21,7 +21,7 @@ impl Machine {
     }
 
     /// Why nothing can be launched any more.
-    fn obstacle(&self, now: Duration) -> Option<StopReason> {
+    pub(super) fn obstacle(&self, now: Duration) -> Option<StopReason> {
         if let Some(name) = &self.state.head.signal {
             return Some(StopReason::Signal { name: name.clone() });
         }
@@ -86,6 +86,10 @@ impl Machine {
     /// Goes on to the halt conditions when no agent is being started any more.
     pub(super) fn gather(&mut self, now: Duration, out: &mut Vec<Action>) {
         if let Some(reason) = self.obstacle(now) {
+            let no_nodes = matches!(reason, StopReason::TooFewNodes { .. } | StopReason::OwnNodeDown { .. });
+            if no_nodes && self.count.healthy == 0 && self.state.head.launches > 0 {
+                return self.check_allocation(out);
+            }
             self.stop(now, reason, out);
         } else if self.count.starting == 0 {
             self.set_phase(Phase::AskingHalt { before: HaltCheckBefore::Launching });
@@ -114,7 +118,7 @@ impl Machine {
         }
         match before {
             HaltCheckBefore::Settling => {
-                self.set_phase(Phase::Settling { until: now.saturating_add(self.config.settle) });
+                self.set_phase(Phase::Settling { until: now.saturating_add(self.delay()) });
             }
             // Nodes may have gone down since they were counted.
             HaltCheckBefore::Launching => match self.obstacle(now) {
@@ -128,9 +132,11 @@ impl Machine {
 
     /// True while no ranks run and the loop has not stopped.
     pub(super) fn before_launch(&self) -> bool {
-        use Phase::{AskingHalt, Gathering, Preparing, RunningBefore, Settling};
-        let phase = self.state.head.phase;
-        matches!(phase, Gathering | AskingHalt { .. } | RunningBefore { .. } | Settling { .. } | Preparing)
+        use Phase::{AskingHalt, CheckingAllocation, Gathering, Preparing, RunningBefore, Settling};
+        matches!(
+            self.state.head.phase,
+            Gathering | AskingHalt { .. } | RunningBefore { .. } | CheckingAllocation | Settling { .. } | Preparing
+        )
     }
 
     /// Runs the commands of `before:`, once in an allocation, on the nodes that are healthy.

@@ -37,6 +37,7 @@ impl Machine {
         match &self.state.head.phase {
             Phase::Fresh | Phase::Gathering | Phase::Settling { .. } | Phase::Stopping => {}
             Phase::AskingHalt { .. } => out.push(Action::AskHalt),
+            Phase::CheckingAllocation => out.push(Action::CheckAllocation),
             // Commands that did not succeed are run again on the nodes that are healthy then.
             Phase::RunningBefore { .. } => self.set_phase(Phase::Gathering),
             Phase::Preparing => {

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::world::{address, config, ms, name};
 use crate::allocation::AgentPresence;
+use crate::launch::Obstacle;
 use crate::relaunch::*;
 use holdfast_testkit::Dice;
 
@@ -51,7 +52,10 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         39 if dice.percent(10) => Event::RunRefused { node, generation, reason },
         40..=47 => Event::RanksKilled { node, generation },
         48 => Event::StepStarted { generation },
-        49 if dice.percent(30) => Event::LaunchFailed { generation, reason },
+        49 if dice.percent(30) => {
+            let obstacles = [Obstacle::Job, Obstacle::Manager, Obstacle::UnknownAllocation];
+            Event::LaunchFailed { generation, reason, obstacle: obstacles[dice.below(3) as usize] }
+        }
         50 | 51 => Event::RankExited { generation, rank, end },
         52 => Event::StepEnded { generation, end },
         53 if dice.percent(30) => Event::StepLost { generation, reason },
@@ -73,6 +77,7 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         58 if dice.percent(10) => Event::Signal { name: reason },
         58 if dice.percent(10) => Event::AllocationEnd { end: dice.percent(50).then(|| dice.below(30_i64)) },
         58 if dice.percent(30) => Event::DatasetDropped { generation, checkpoint: CheckpointId(dice.below(9)), reason },
+        58 if dice.percent(30) => Event::AllocationChecked { denial: dice.percent(50).then_some(reason) },
         58 => Event::Flushed { generation, took: ms(dice.below(5000)) },
         59 if dice.percent(70) => {
             let progress = GenerationProgress::Files { file: "state".into() };

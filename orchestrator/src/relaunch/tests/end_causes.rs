@@ -8,6 +8,7 @@ use holdfast_wire::agent::QuietRank;
 
 use super::world::{World, config, ms, name};
 use crate::exit;
+use crate::launch::Obstacle;
 use crate::relaunch::explain::Activity;
 use crate::relaunch::*;
 use crate::spec::ExitAction;
@@ -136,7 +137,7 @@ fn when_all_relaunches_ended_with_node_failures_another_allocation_can_go_on() {
     world.checkpoint(1);
     world.dies(0);
     world.checkpoint(2);
-    world.dies(1);
+    world.dies_later(1);
     assert_eq!(world.launches().len(), 2);
     assert!(matches!(world.stop(), StopReason::AttemptsUsed { attempts: 1, .. }));
     assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
@@ -304,7 +305,8 @@ fn a_job_that_hangs_after_finalize_is_finished() {
 fn a_launcher_that_cannot_be_started_ends_the_job_as_unavailable() {
     let mut world = World::running();
     for generation in 1..=3 {
-        world.happens(Event::LaunchFailed { generation: Generation(generation), reason: "srun: not found".into() });
+        let (generation, reason) = (Generation(generation), "srun: not found".to_owned());
+        world.happens(Event::LaunchFailed { generation, reason, obstacle: Obstacle::Job });
     }
     assert_eq!(world.outcome().exit_code(), exit::UNAVAILABLE);
     assert!(world.outcome().to_string().contains("srun: not found"));

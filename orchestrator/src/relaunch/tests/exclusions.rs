@@ -98,7 +98,7 @@ fn a_node_that_is_included_again_is_a_spare_whether_its_agent_was_up_or_not() {
     assert_eq!(starts(&world, 4), 1);
     assert_eq!(world.machine.summary().spare, 2);
     world.dies(0);
-    world.dies(1);
+    world.dies_later(1);
     assert_eq!(world.homes(), ["n4", "n5", "n2", "n3"]);
 }
 
@@ -150,10 +150,10 @@ fn ranks_move_to_fewer_nodes_down_to_the_least_number_and_within_the_limit_of_ra
     world.dies(3);
     assert_eq!(world.homes(), ["n0", "n1", "n2", "n0"]);
     world.checkpoint(2);
-    world.dies(1);
+    world.dies_later(1);
     assert_eq!(world.homes(), ["n0", "n2", "n2", "n0"]);
     world.checkpoint(3);
-    world.dies(0);
+    world.dies_later(0);
     assert_eq!(world.stop(), &StopReason::TooFewNodes { healthy: 1, needed: 2 });
     let limited = Config { min_nodes: 1, max_ranks_per_node: Some(2), ..config(4, 4) };
     assert_eq!(limited.needed(), 2);

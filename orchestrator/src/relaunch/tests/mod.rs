@@ -4,6 +4,7 @@
 mod arbitrary;
 mod before;
 mod changes;
+mod disturbances;
 mod end_causes;
 mod exclusions;
 mod halts;

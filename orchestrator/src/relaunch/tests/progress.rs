@@ -5,6 +5,7 @@ use holdfast_model::{CheckpointId, Generation};
 use super::world::{World, config, name};
 use crate::events::{EndCause, GenerationProgress, LogEvent, StopReason};
 use crate::exit;
+use crate::launch::Obstacle;
 use crate::relaunch::explain::Activity;
 use crate::relaunch::*;
 
@@ -44,7 +45,7 @@ fn where_nothing_shows_progress_its_lack_is_not_counted() {
     let unobserved = Config { no_progress_limit: 1, source_reports_progress: false, ..config(9, 4) };
     let mut world = World::running_with(unobserved);
     world.dies(0);
-    world.dies(1);
+    world.dies_later(1);
     assert_eq!(world.machine.explain().phase, Activity::Running);
     assert_eq!(recorded(&world), [(None, 0), (None, 0)]);
     assert!(world.machine.may_have_made_progress() && !world.machine.made_progress());
@@ -65,12 +66,12 @@ fn progress_of_another_source_starts_the_count_again() {
     let mut world = checked(2);
     world.dies(0);
     world.progress = seen();
-    world.dies(1);
+    world.dies_later(1);
     world.progress = Some(ProgressFound::NoProgress);
-    world.dies(2);
+    world.dies_later(2);
     assert_eq!(world.machine.explain().phase, Activity::Running);
     assert!(world.machine.made_progress());
-    world.dies(3);
+    world.dies_later(3);
     assert!(matches!(world.stop(), StopReason::NoProgress { generations: 2, other_sources: true, .. }));
     assert_eq!(world.outcome().exit_code(), exit::NO_PROGRESS);
     assert!(world.outcome().to_string().contains("nothing that `progress` names has changed"));
@@ -96,8 +97,8 @@ fn a_check_without_result_changes_no_count() {
     let mut world = checked(2);
     world.dies(0);
     world.progress = Some(ProgressFound::Unknown { reason: "stale handle".into() });
-    world.dies(1);
-    world.dies(2);
+    world.dies_later(1);
+    world.dies_later(2);
     assert_eq!(recorded(&world), [(None, 1), (None, 1), (None, 1)]);
     let unknown = |action: &Action| matches!(action, Action::Record(LogEvent::ProgressUnknown { .. }));
     assert_eq!(world.actions.iter().filter(|action| unknown(action)).count(), 2);
@@ -158,7 +159,7 @@ fn an_orchestrator_that_takes_over_repeats_the_check() {
 fn what_never_ran_and_what_is_finished_is_not_checked() {
     let mut world = checked(3);
     let generation = world.generation();
-    world.happens(Event::LaunchFailed { generation, reason: "no such program".into() });
+    world.happens(Event::LaunchFailed { generation, reason: "no such program".into(), obstacle: Obstacle::Job });
     assert_eq!(recorded(&world), [(None, 1)]);
     world.ranks_end_well();
     assert_eq!(*world.stop(), StopReason::Finished);
@@ -198,4 +199,32 @@ fn a_complete_checkpoint_whose_redundancy_fails_is_not_the_newest() {
     assert_eq!(world.machine.newest(), Some(checkpoint));
     world.happens(Event::DatasetDropped { generation, checkpoint, reason });
     assert_eq!(world.machine.newest(), Some(CheckpointId(3)));
+}
+
+#[test]
+fn a_start_of_the_library_from_the_beginning_is_compared_with_none_of_the_earlier_checkpoints() {
+    let library = Config { no_progress_limit: 1, library_control: Some("/tmp".into()), ..config(9, 4) };
+    let mut world = World::running_with(library);
+    world.joined(None);
+    world.checkpoint(9);
+    world.dies(0);
+    world.happens(Event::LibraryStarted { generation: world.generation() });
+    // The library had chosen a checkpoint, and some rank had lost its files.
+    world.joined(Some(8));
+    world.joined(None);
+    assert_eq!(world.machine.newest(), None);
+    world.checkpoint(7);
+    // An orchestrator that takes over may receive it again.
+    world.joined(None);
+    assert_eq!(world.machine.newest(), Some(CheckpointId(7)));
+    world.dies_later(1);
+    let newest: Vec<_> = world.machine.explain().generations.iter().map(|past| past.newest).collect();
+    assert_eq!(newest[..2], [Some(CheckpointId(9)), Some(CheckpointId(7))]);
+    let progress = |checkpoint| Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(checkpoint) });
+    assert_eq!(recorded(&world), [(progress(9), 0), (progress(7), 0)]);
+    // Without a checkpoint it is no progress.
+    world.happens(Event::LibraryStarted { generation: world.generation() });
+    world.joined(None);
+    world.dies_later(2);
+    assert!(matches!(world.stop(), StopReason::NoProgress { generations: 1, checkpoint: None, .. }));
 }

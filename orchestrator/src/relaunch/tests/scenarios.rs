@@ -42,7 +42,7 @@ fn two_nodes_lost_one_after_another_cost_two_relaunches() {
     let mut world = World::running();
     world.dies(0);
     world.checkpoint(1);
-    world.dies(3);
+    world.dies_later(3);
     assert_eq!(world.homes(), ["n4", "n1", "n2", "n5"]);
     let leaders: Vec<NodeName> = world
         .actions

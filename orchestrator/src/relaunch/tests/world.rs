@@ -53,6 +53,8 @@ pub struct World {
     pub progress: Option<ProgressFound>,
     /// Why superseded directories cannot be recorded, if so; `None`: the action does not end.
     pub supersede: Option<Option<String>>,
+    /// What the resource manager says when it is asked whether the allocation exists; `None`: it has not answered yet.
+    pub denial: Option<Option<String>>,
     starts: BTreeMap<NodeName, u16>,
 }
 
@@ -71,6 +73,7 @@ impl World {
             before: Some(None),
             progress: Some(ProgressFound::NoProgress),
             supersede: Some(None),
+            denial: Some(None),
             starts: BTreeMap::new(),
         }
     }
@@ -125,6 +128,12 @@ impl World {
     pub fn stalls(&mut self, time: Duration) {
         self.now += time;
         self.stalled += time;
+    }
+
+    /// As [`dies`](Self::dies), so long after the last loss that it begins another series.
+    pub fn dies_later(&mut self, node: usize) {
+        self.stalls(Duration::from_secs(31));
+        self.dies(node);
     }
 
     /// The node fails: its agent's connection breaks.
@@ -186,6 +195,10 @@ impl World {
             Action::CheckProgress { generation } => {
                 let found = self.progress.clone();
                 found.map(|found| Event::ProgressChecked { generation, found }).into_iter().collect()
+            }
+            Action::CheckAllocation => {
+                let denial = self.denial.clone();
+                denial.map(|denial| Event::AllocationChecked { denial }).into_iter().collect()
             }
             Action::Supersede { from } => {
                 let failure = self.supersede.clone();

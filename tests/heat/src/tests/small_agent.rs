@@ -267,7 +267,7 @@ impl Shared {
                 if state.refused != Some(CheckpointId(state.current)) {
                     std::fs::create_dir(&directory).unwrap();
                 }
-                for_all(Reply::Started { checkpoint: CheckpointId(state.current), directory })
+                for_all(Reply::Started { checkpoint: CheckpointId(state.current), directory, mirrored: None })
             }
             Call::Complete { .. } => {
                 state.writing = false;

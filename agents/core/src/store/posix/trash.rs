@@ -15,7 +15,7 @@ use crate::owned::{Access, Found, Marker, MissingDirectories, OwnedDirectory, Ow
 use crate::store::directory_name::DirectoryName;
 use crate::temporary;
 
-const MARKER: Marker<'static> = Marker { kind: "trash", job: "", prefix: None };
+const MARKER: Marker<'static> = Marker { kind: "trash", job: "", prefix: None, allocation: None };
 
 fn name() -> String {
     format!(".hf-trash-{}", geteuid().as_raw())
