@@ -165,6 +165,7 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
             distribute: !dice.percent(3),
             fetch: !dice.percent(10),
             fetch_width: [256, 1, 3][keep as usize % 3],
+            from_prefix: false,
         },
         flush: FlushPolicy {
             every: [0, 1, 2, 3, 100][dice.below(5_usize)],
@@ -180,6 +181,7 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
             on_copy: if dice.percent(50) { CrcOnCopy::Always } else { CrcOnCopy::Never },
             on_flush: dice.percent(50),
             on_restart: dice.percent(50),
+            on_delete: false,
         },
         ..fixtures::settings(prefix::PATH, "/cache", keep, scheme)
     }

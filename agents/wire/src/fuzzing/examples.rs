@@ -292,7 +292,7 @@ pub fn settings(prefix: &Path) -> Settings {
         prefix: prefix.to_owned(),
         caches: vec![Cache { base: BASE.to_owned(), keep: 2 }],
         descriptors: vec![descriptor().descriptor],
-        restart: RestartPolicy { distribute: true, fetch: true, fetch_width: 256 },
+        restart: RestartPolicy { distribute: true, fetch: true, fetch_width: 256, from_prefix: true },
         flush: FlushPolicy {
             every: 1,
             mode: FlushMode::Sync,
@@ -302,7 +302,7 @@ pub fn settings(prefix: &Path) -> Settings {
             on_restart: true,
             container: None,
         },
-        crc: CrcPolicy { on_copy: CrcOnCopy::Always, on_flush: true, on_restart: true },
+        crc: CrcPolicy { on_copy: CrcOnCopy::Always, on_flush: true, on_restart: true, on_delete: true },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy { interval: 1, seconds: 60, overhead: 0.5 },
         schedule: Some(CheckpointSchedule::Every(Duration::from_secs(600))),
