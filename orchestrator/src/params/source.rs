@@ -68,13 +68,10 @@ impl<'a> Resolver<'a> {
         let Some((value, origin)) = self.find(parameter) else {
             return Ok(Setting { name, value: default.clone(), origin: Origin::Default });
         };
-        match parameter.effect {
-            Effect::Refused(reason) if value.trim() != default => {
-                Err(ParamError::Refused { name, value, origin, reason })
-            }
-            _ if kind.accepts(&value) => Ok(Setting { name, value, origin }),
-            _ => Err(ParamError::Value { name: (*name).to_owned(), value, origin, expected: kind.expected() }),
+        if !kind.accepts(&value) {
+            return Err(ParamError::Value { name: (*name).to_owned(), value, origin, expected: kind.expected() });
         }
+        Ok(Setting { name, value, origin })
     }
 
     /// The value of a parameter that has one, at least by default.

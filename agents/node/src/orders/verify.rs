@@ -22,8 +22,8 @@ impl OrderContext<'_> {
         Ok(OrderResult::Verified(damaged.into_iter().map(|(rank, fault)| (rank, fault.to_string())).collect()))
     }
 
-    /// Reports the files of a dataset whose content changed since it was written (`SCR_CRC_ON_DELETE`): memory or disk of
-    /// this node may be defective. What is incomplete, because its writer died, is no reason for that.
+    /// Reports the files of a dataset whose content changed since it was written (`SCR_CRC_ON_DELETE`): memory or disk
+    /// of this node may be defective. What is incomplete, because its writer died, is no reason for that.
     pub(super) fn report_differing(&self, checkpoint: CheckpointId) {
         let faults = self.faults(checkpoint, &self.agent.store.ranks(checkpoint)).unwrap_or_else(|error| {
             // It is deleted all the same: the next checkpoint needs its room.

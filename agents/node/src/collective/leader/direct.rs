@@ -147,8 +147,8 @@ pub(super) async fn read(
     Ok(fetched(checkpoint, directory, true))
 }
 
-/// Has the ranks read a checkpoint that was in cache from this directory, to which it was flushed. It is deleted from the
-/// caches: what the ranks write next needs the room, and the next restart finds it in this directory.
+/// Has the ranks read a checkpoint that was in cache from this directory, to which it was flushed. It is deleted from
+/// the caches: what the ranks write next needs the room, and the next restart finds it in this directory.
 pub(super) async fn instead_of_cache(
     cx: &Context,
     cached: FoundCheckpoint,

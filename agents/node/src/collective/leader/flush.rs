@@ -5,7 +5,9 @@ use std::mem;
 
 use holdfast_core::store::DirectoryName;
 use holdfast_formats::sion::dataset::stream_bytes;
-use holdfast_model::{CheckpointId, ContainerPlaces, ContainerRequest, Failure, FailureKind, FlushMode, Locations, NodeName, Rank};
+use holdfast_model::{
+    CheckpointId, ContainerPlaces, ContainerRequest, Failure, FailureKind, FlushMode, Locations, NodeName, Rank,
+};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{CopyLimits, Order, OrderResult};
 
