@@ -246,6 +246,7 @@ pub fn orders(directory: &Path) -> Vec<Order> {
             checkpoint,
             directory: directory.clone(),
             limits: CopyLimits { width: 4, bandwidth: 1 << 20, percent: 2.5 },
+            background: true,
             crc: true,
             container: Some(container_places()),
         },

@@ -230,8 +230,8 @@ async fn copy_files(
     let directory = settings.prefix.join(directory.as_str());
     let of_node = cx.layout().by_node(cx.ranks().map(|rank| (rank, rank)));
     let orders = |limits| {
-        let crc = settings.crc.on_flush;
-        let order = Order::Flush { checkpoint, directory: directory.clone(), limits, crc, container: None };
+        let (crc, background) = (settings.crc.on_flush, mode == FlushMode::Async);
+        let order = Order::Flush { checkpoint, directory: directory.clone(), limits, background, crc, container: None };
         let mut orders = cx.nodes_with_ranks(&order);
         for (node, order) in &mut orders {
             if let (Order::Flush { container: places, .. }, Some(container)) = (order, &container) {
