@@ -758,21 +758,72 @@ fn copies_of_partners_are_reported_and_copied_for_nodes_that_are_down() {
     }
 }
 
-#[test]
-fn inspect_prints_the_checkpoints_that_can_be_completed_newest_first() {
-    let links = Links::new();
-    let nodes: Vec<TempDir> =
-        (0..4).map(|node| node_of("a-xor4/killed-before-flush", &format!("node{node}"))).collect();
-    let (directory, path) = stand_ins(&links, &[]);
-    // Each node has its own control directory.
+/// A stand-in for pdsh: each node has its own control directory, `/CONTROL` in the command.
+fn pdsh_to(links: &Links, nodes: &[TempDir]) -> (TempDir, String) {
+    let (directory, path) = stand_ins(links, &[]);
     let script = fs::read_to_string(directory.path().join("pdsh")).unwrap();
     let cases: String =
-        (0..).zip(&nodes).map(|(at, node)| format!("node{at}) base={};; ", node.path().display())).collect();
+        (0..).zip(nodes).map(|(at, node)| format!("node{at}) base={};; ", node.path().display())).collect();
     let script = script.replace(
         "sh -c \"$1\"",
         &format!("case $NODE in {cases} esac; sh -c \"$(echo \"$1\" | sed s,/CONTROL,$base,)\""),
     );
     fs::write(directory.path().join("pdsh"), script).unwrap();
+    (directory, path)
+}
+
+#[test]
+fn flush_copies_from_all_nodes_and_from_the_partners_of_those_that_failed() {
+    let links = Links::new();
+    for (tree, id, lost, printed, ranks) in [
+        ("a-xor4/killed-before-flush", "3", None, "", &[0, 1, 2, 3][..]),
+        // Its directories are empty, for example after a reboot.
+        (
+            "c-partner/killed-before-flush",
+            "2",
+            Some(3),
+            "scr_flush: pdsh failed on: node[3], trying partners: node[0]\n\n",
+            &[0, 1, 2, 3],
+        ),
+        (
+            "a-xor4/killed-before-flush",
+            "3",
+            Some(2),
+            "scr_flush: pdsh failed on: node[2], trying partners: \n\n",
+            &[0, 1, 3],
+        ),
+    ] {
+        let nodes: Vec<TempDir> = (0..4).map(|node| node_of(tree, &format!("node{node}"))).collect();
+        if let Some(lost) = lost {
+            let node: &TempDir = &nodes[lost];
+            fs::remove_dir_all(node.path().join("user1")).unwrap();
+        }
+        let (directory, path) = pdsh_to(&links, &nodes);
+        let prefix = tempfile::tempdir().unwrap();
+        let target = prefix.path().join("scr.2011-04-15_12:00:00.1145655.9");
+        let words = ["-i", id, "-f", "/CONTROL/user1/scr.1145655", "--to", target.to_str().unwrap()];
+        let mut command = links.command("scr_flush", words);
+        command.env("PATH", &path).env("RECORD", directory.path().join("record")).env("SLURM_NODELIST", "node[0-3]");
+        let ran = run(command.env("SCR_PREFIX", prefix.path()));
+        let (first, rest) = ran.out.split_once('\n').unwrap();
+        assert!(ran.code == 0 && first.starts_with("scr_flush: "), "{first}\n{}", ran.err);
+        assert_eq!(rest, printed, "{}", ran.err);
+        let copied: Vec<u32> = (0..4).filter(|rank| target.join(format!("{rank}.scrfilemap")).exists()).collect();
+        assert_eq!(copied, ranks, "{tree}");
+    }
+    let ran = links.run("scr_flush", ["-i", "1", "-f", "/c", "-t", "/p"]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, "scr_flush: ERROR: Could not determine nodeset.\n"));
+    let incomplete = links.run("scr_flush", ["-i", "1"]);
+    assert_eq!(incomplete.code, 1);
+    assert!(incomplete.err.contains("--from") && incomplete.err.contains("--to"), "{}", incomplete.err);
+}
+
+#[test]
+fn inspect_prints_the_checkpoints_that_can_be_completed_newest_first() {
+    let links = Links::new();
+    let nodes: Vec<TempDir> =
+        (0..4).map(|node| node_of("a-xor4/killed-before-flush", &format!("node{node}"))).collect();
+    let (directory, path) = pdsh_to(&links, &nodes);
     let inspect = |up: &str| {
         let mut command = links.command("scr_inspect", ["--up", up, "--from", "/CONTROL/user1/scr.1145655"]);
         command.env("PATH", &path).env("RECORD", directory.path().join("record")).env("SLURM_NODELIST", "node[0-3]");

@@ -16,6 +16,7 @@
 //! | `index` | the index of the prefix directory, and rebuilding of XOR sets |
 //! | `check_node`, `down_nodes` | whether a node can be used |
 //! | `cache` | what the cache of a node holds, and copying it |
+//! | `flush` | copying a checkpoint from the caches of several nodes |
 //! | `halt` | halt conditions of jobs |
 //! | `node_commands` | running one of these commands on several nodes |
 //! | `scripts`, `srun`, `postrun` | the scripts of a job |
@@ -27,6 +28,7 @@ mod check_node;
 mod control;
 mod directories;
 mod down_nodes;
+mod flush;
 mod halt;
 mod hosts;
 mod index;

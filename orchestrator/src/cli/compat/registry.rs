@@ -6,7 +6,7 @@ use super::super::failure::Failure;
 use super::super::output::{Style, report};
 use super::result::{ExitResult, NO, YES};
 use super::{
-    cache, check_node, control, directories, down_nodes, halt, hosts, index, log_event, postrun, scripts, srun,
+    cache, check_node, control, directories, down_nodes, flush, halt, hosts, index, log_event, postrun, scripts, srun,
 };
 use crate::exit;
 
@@ -56,6 +56,12 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
         "prints user, job id, nodes and down nodes of the job",
         "nodes in the state `fail` count as down too",
         directories::env,
+    ),
+    command(
+        "scr_flush",
+        "copies a checkpoint from the caches of the nodes",
+        "a step of the job runs the copies; no files of pdsh's output are left",
+        flush::flush,
     ),
     command("scr_flush_file", "reports which checkpoints of a node must be flushed", "", control::flush_file),
     command(
