@@ -428,6 +428,8 @@ const WITH_OWN_EFFECT: &[&str] = &[
     "SCR_CACHE_BASE",
     "SCR_CACHE_SIZE",
     "SCR_COPY_TYPE",
+    "SCR_CRC_ON_FLUSH",
+    "SCR_FILE_BUF_SIZE",
     "SCR_HALT_SECONDS",
     "SCR_RUNS",
     "SCR_RETRIES",

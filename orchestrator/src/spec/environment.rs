@@ -91,6 +91,14 @@ impl Environment {
         resolve(&process_variables().collect(), &system_file())
     }
 
+    /// What the values of SCR's parameters of this process come from.
+    ///
+    /// # Errors
+    /// A file that cannot be read or parsed.
+    pub fn sources_of_process() -> Result<Sources, EnvironmentError> {
+        sources(&process_variables().collect(), &system_file())
+    }
+
     /// These variables, the file of their `SCR_CONF_FILE`, and this system file, if it exists.
     ///
     /// # Errors
@@ -277,6 +285,10 @@ fn process_variables() -> impl Iterator<Item = (String, String)> {
 }
 
 fn resolve(variables: &BTreeMap<String, String>, system_file: &Path) -> Result<Parameters, EnvironmentError> {
+    Ok(Parameters::resolve(&declared(), &sources(variables, system_file)?)?)
+}
+
+fn sources(variables: &BTreeMap<String, String>, system_file: &Path) -> Result<Sources, EnvironmentError> {
     let mut sources = Sources::new(variables.clone());
     if let Some(path) = sources.user_file().map(str::to_owned) {
         sources = sources.with_user_file(conf::read(Path::new(&path), FileOwner::User)?);
@@ -284,5 +296,5 @@ fn resolve(variables: &BTreeMap<String, String>, system_file: &Path) -> Result<P
     if system_file.exists() {
         sources = sources.with_system_file(conf::read(system_file, FileOwner::System)?);
     }
-    Ok(Parameters::resolve(&declared(), &sources)?)
+    Ok(sources)
 }

@@ -7,12 +7,12 @@
 //! | file | subject |
 //! |---|---|
 //! | `registry` | the commands, with what differs from SCR |
-//! | `install` | the links |
+//! | `install` | the links, and the perl modules |
 //! | `result` | exit codes and failures of the commands |
 //! | `arguments` | SCR's styles of options |
 //! | `control` | the files of a control directory |
 //! | `directories` | control and cache directories, and the environment of the job |
-//! | `hosts` | host lists |
+//! | `hosts`, `param` | host lists and parameters: SCR's perl modules, of which `perl` has thin ones |
 //! | `index` | the index of the prefix directory, and rebuilding of XOR sets |
 //! | `check_node`, `down_nodes` | whether a node can be used |
 //! | `cache` | what the cache of a node holds, and copying it |
@@ -35,6 +35,7 @@ mod index;
 mod install;
 mod log_event;
 mod node_commands;
+mod param;
 mod postrun;
 mod registry;
 mod result;

@@ -6,7 +6,8 @@ use super::super::failure::Failure;
 use super::super::output::{Style, report};
 use super::result::{ExitResult, NO, YES};
 use super::{
-    cache, check_node, control, directories, down_nodes, flush, halt, hosts, index, log_event, postrun, scripts, srun,
+    cache, check_node, control, directories, down_nodes, flush, halt, hosts, index, log_event, param, postrun, scripts,
+    srun,
 };
 use crate::exit;
 
@@ -80,7 +81,7 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
     command(
         "scr_hostlist",
         "expands and compresses host lists",
-        "in SCR a perl module: its functions expand, compress, diff and intersect are subcommands here",
+        "in SCR a perl module, which calls this command here: its functions expand, compress, diff and intersect are subcommands here",
         hosts::hostlist,
     ),
     command(
@@ -109,6 +110,12 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
         log_event::log_event,
     ),
     command("scr_nodes_file", "prints the number of nodes of the last run", "", control::nodes_file),
+    command(
+        "scr_param",
+        "prints the values of SCR's parameters",
+        "in SCR a perl module, which calls this command here: its functions get and get_hash are subcommands here",
+        param::param,
+    ),
     command(
         "scr_postrun",
         "saves the newest checkpoint in the caches to the prefix directory",
