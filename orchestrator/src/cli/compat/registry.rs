@@ -81,7 +81,7 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
     command(
         "scr_hostlist",
         "expands and compresses host lists",
-        "in SCR a perl module, which calls this command here: its functions expand, compress, diff and intersect are subcommands here",
+        "in SCR a perl module, which here calls this command: expand, compress, diff and intersect are subcommands",
         hosts::hostlist,
     ),
     command(
@@ -113,7 +113,7 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
     command(
         "scr_param",
         "prints the values of SCR's parameters",
-        "in SCR a perl module, which calls this command here: its functions get and get_hash are subcommands here",
+        "in SCR a perl module, which here calls this command: get and get_hash are subcommands",
         param::param,
     ),
     command(
@@ -151,7 +151,7 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
     command(
         "scr_srun",
         "runs a job: relaunches it when nodes are lost, and saves its newest checkpoint",
-        "runs `holdfast run`: the agents serve the program, which must be linked with Holdfast's libscr",
+        "runs `holdfast run`: the agents serve the program, which is linked with Holdfast's libscr or LLNL's",
         srun::srun,
     ),
     command(
