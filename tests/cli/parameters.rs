@@ -136,6 +136,25 @@ fn parameter_sets_its_key() {
     }
 }
 
+#[test]
+fn explanation_names_the_parameter_that_set_the_attempts() {
+    let directory = with_spec("  source: scr\n");
+    for (variables, attempts, warning) in [
+        (&[("SCR_RUNS", "4")][..], "3 SCR_RUNS", ""),
+        (&[("SCR_RETRIES", "4")], "4 SCR_RETRIES", ""),
+        (
+            &[("SCR_RETRIES", "9"), ("SCR_RUNS", "4")],
+            "3 SCR_RUNS",
+            "warning: SCR_RETRIES (environment) has no effect: SCR_RUNS takes precedence\n",
+        ),
+        (&[("SCR_RETRIES", "9"), ("SCR_RUNS", "")], "9 SCR_RETRIES", ""),
+        (&[], "5 default", ""),
+    ] {
+        let ran = explained(directory.path(), variables);
+        assert_eq!((setting(&ran, "relaunch.attempts").as_str(), ran.err.as_str()), (attempts, warning));
+    }
+}
+
 /// A value that is not the default.
 fn other_value(declaration: &Declaration) -> &'static str {
     match &*declaration.default {
