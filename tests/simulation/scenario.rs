@@ -159,7 +159,7 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
         descriptors.push(descriptor(1, 2, other, 4));
     }
     let keep = 1 + dice.below(3_u32);
-    Settings {
+    let mut settings = Settings {
         descriptors,
         restart: RestartPolicy {
             distribute: !dice.percent(3),
@@ -184,7 +184,10 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
             on_delete: false,
         },
         ..fixtures::settings(prefix::PATH, "/cache", keep, scheme)
-    }
+    };
+    // In one scenario of fifteen, without another throw.
+    settings.restart.from_prefix = keep == 3 && settings.flush.every == 100;
+    settings
 }
 
 pub fn ms(millis: u64) -> Duration {

@@ -50,6 +50,8 @@ pub struct Roots {
     pub user: String,
     /// The settings with the paths of control and cache directories.
     pub checkpoint: Checkpoint,
+    /// Write the event log.
+    pub event_log: bool,
     /// A node whose file systems do not respond for this long is faulty.
     pub disk_timeout: Duration,
     /// Requests to agents that are under way at a time, at most.
@@ -237,6 +239,15 @@ impl Source {
         }
     }
 
+    /// The access of other users to the event log; `None` if there is none.
+    fn log_access(&self) -> Option<Access> {
+        let is_written = match self {
+            Source::Roots(roots) => roots.event_log,
+            Source::Library(job) => job.spec.event_log,
+        };
+        is_written.then_some(Access::Private)
+    }
+
     fn checkpoint(&self) -> Option<&Checkpoint> {
         match self {
             Source::Roots(roots) => Some(&roots.checkpoint),
@@ -255,7 +266,7 @@ pub async fn of_source(
     let checkpoint = source.checkpoint().ok_or_else(|| StandaloneError::NoJob { prefix: prefix.to_owned() })?;
     let copies = settings::copies(checkpoint);
     let _lock = JobLock::take_of_last_job(prefix)?;
-    let event_log = event_log(prefix, OF_ROOTS, Some(Access::Private))?;
+    let event_log = event_log(prefix, OF_ROOTS, source.log_access())?;
     let reporter = Reporter { event_log, screen: screen.clone() };
     let mut agents = source.agents(prefix, reporter).await?;
     agents.start_missing().await;
