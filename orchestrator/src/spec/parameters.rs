@@ -98,7 +98,7 @@ fn of_scr_3() -> [Declaration; 26] {
         set("SCR_FLUSH_TYPE", "SYNC", "the agents copy the files: set SCR_FLUSH_ASYNC=1 for flushes in the background"),
         set("SCR_FLUSH_POSTSTAGE", "0", "flushes end with the job; a drain then saves the newest checkpoint"),
         set("SCR_FLUSH_ASYNC_USLEEP", "1000", "set SCR_FLUSH_ASYNC_BW or SCR_FLUSH_ASYNC_PERCENT"),
-        set("SCR_AXL_MKDIR", "1", "directories are always made"),
+        set("SCR_AXL_MKDIR", "0", "directories are always made"),
         set("SCR_WATCHDOG", "0", watchdog),
         set("SCR_WATCHDOG_TIMEOUT", "", watchdog),
         set("SCR_WATCHDOG_TIMEOUT_PFS", "", watchdog),
