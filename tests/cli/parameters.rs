@@ -263,6 +263,9 @@ fn copy_type_of_the_environment_keeps_set_size_and_hop_distance_of_the_spec() {
         assert_eq!(setting(&ran, &format!("checkpoint.redundancy[0].{key}")), value);
     }
     assert!(!ran.out.contains("redundancy[1]"), "{}", ran.out);
+    // SCR 3's name.
+    let ran = explained(directory.path(), &[("SCR_COPY_TYPE", "SINGLE")]);
+    assert_eq!(setting(&ran, "checkpoint.redundancy[0].scheme"), "local SCR_COPY_TYPE");
     // No descriptor of this scheme: the first one.
     let ran = explained(directory.path(), &[("SCR_COPY_TYPE", "LOCAL")]);
     assert_eq!(setting(&ran, "checkpoint.redundancy[0].hop_distance"), "2 line 5");

@@ -43,7 +43,7 @@ const MESSAGE_BUFFER: Parameter =
 /// Selects one scheme, or several descriptors.
 const COPY_TYPE: Parameter = Parameter {
     value: Some(ParameterValue::Text),
-    effect: "one descriptor, key {key}; FILE: CKPTDESC lines",
+    effect: "one descriptor, key {key}; SINGLE of SCR 3: `local`; FILE: CKPTDESC lines",
     of_each: false,
     ..scr("SCR_COPY_TYPE")
 };
