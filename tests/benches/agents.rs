@@ -153,7 +153,7 @@ impl Cluster {
             agents: BTreeMap::new(),
             places: Vec::new(),
             scheme: Scheme::new("XOR"),
-            crc: CrcPolicy { on_copy: CrcOnCopy::WithRedundancy, on_flush: true, on_restart: true },
+            crc: CrcPolicy { on_copy: CrcOnCopy::WithRedundancy, on_flush: true, on_restart: true, on_delete: false },
             variables: None,
             ranks: Vec::new(),
         };

@@ -11,7 +11,7 @@ use crate::figures::{Samples, title};
 use crate::{Extent, Result};
 
 const NODES: usize = 4;
-const OFF: CrcPolicy = CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false };
+const OFF: CrcPolicy = CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false, on_delete: false };
 
 /// Elapsed time and processor time of the agents, of pairs of tries.
 #[derive(Default)]
@@ -72,7 +72,7 @@ fn of(extent: Extent, scheme: &'static str, on_copy: CrcOnCopy) -> Result<()> {
     let mut cluster = Cluster::start(NODES)?;
     cluster.scheme = Scheme::new(scheme);
     cluster.launch(extent)?;
-    let on = CrcPolicy { on_copy, on_flush: true, on_restart: true };
+    let on = CrcPolicy { on_copy, on_flush: true, on_restart: true, on_delete: false };
     let (mut complete, mut copy) = (Path::default(), Path::default());
     let (mut restart, mut rebuild) = (Path::default(), Path::default());
     let mut checkpoint = 0;

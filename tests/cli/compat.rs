@@ -88,10 +88,84 @@ fn install_links_every_command_and_replaces_nothing_of_others() {
     assert_eq!(fs::read_to_string(&foreign).unwrap(), "of another SCR");
 
     let removed = run(command(["compat", "install", "--remove", "--json"]).arg(links.0.path())).json();
-    assert_eq!(removed["removed"].as_array().unwrap().len(), names.len() - 1);
+    assert_eq!(removed["removed"].as_array().unwrap().len(), names.len() - 1 + 2, "and two modules");
     assert_eq!(fs::read_dir(links.0.path()).unwrap().count(), 1, "the file of others is kept");
     assert_eq!(install(&["--force"]).code, 0);
     assert_eq!(links.run("scr_glob_hosts", ["-c", "-h", "a[1-3]"]).out, "3\n");
+}
+
+#[test]
+fn installed_modules_are_replaced_and_those_of_others_are_not() {
+    let links = Links::new();
+    let module = links.0.path().join("scr_param.pm");
+    let text = fs::read_to_string(&module).unwrap();
+    fs::write(&module, text.lines().next().unwrap()).unwrap();
+    let install = |options: &[&str]| run(command(["compat", "install"]).args(options).arg(links.0.path()));
+    assert_eq!(install(&[]).code, 0);
+    assert_eq!(fs::read_to_string(&module).unwrap(), text, "one of another version is replaced");
+    fs::write(&module, "package scr_param;\n").unwrap();
+    let refused = install(&[]);
+    assert!(refused.code == 69 && refused.err.contains("scr_param.pm: was not installed by"), "{}", refused.err);
+    assert_eq!(install(&["--force"]).code, 0);
+    assert_eq!(fs::read_to_string(&module).unwrap(), text);
+}
+
+/// A perl script that uses the installed modules.
+fn perl(links: &Links, script: &str, variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new("perl");
+    let path = std::env::var_os("PATH").unwrap();
+    command.env_clear().env("PATH", path).envs(variables.iter().copied());
+    let ran = run(command.arg("-w").arg("-I").arg(links.0.path()).args(["-e", script]));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{script}");
+    ran.out
+}
+
+#[test]
+fn perl_module_works_with_host_lists_as_that_of_scr() {
+    let links = Links::new();
+    let script = r#"use strict; use scr_hostlist;
+        my @hosts = scr_hostlist::expand("atlas[3,5-7,9-11]");
+        print "@hosts\n", scr_hostlist::compress(reverse @hosts), "\n";
+        my @others = ("atlas5", "atlas7", "atlas20");
+        print join(" ", scr_hostlist::diff(\@hosts, \@others)), "\n";
+        print join(" ", scr_hostlist::intersect(\@hosts, \@others)), "\n";
+        print scalar(my @none = scr_hostlist::diff(\@others, \@others)), scr_hostlist::compress(), "\n";
+        print join(" ", scr_hostlist::diff(\@others, [])), "\n";"#;
+    let expected = "atlas3 atlas5 atlas6 atlas7 atlas9 atlas10 atlas11\natlas[3,5-7,9-11]\n\
+                    atlas3 atlas6 atlas9 atlas10 atlas11\natlas5 atlas7\n0\natlas5 atlas7 atlas20\n";
+    assert_eq!(perl(&links, script, &[]), expected);
+}
+
+#[test]
+fn perl_module_reads_parameters_as_that_of_scr() {
+    let links = Links::new();
+    // Prints what the module of SCR read from these files.
+    let script = r#"use strict; use scr_param;
+        sub show { my ($hash, $blanks) = @_;
+            foreach my $key (sort keys %$hash) { print $blanks, $key, "\n"; show($$hash{$key}, "$blanks  "); } }
+        my $param = new scr_param($ENV{FILE});
+        foreach my $name (split(/ /, $ENV{NAMES})) { print "  $name\n"; show($param->get_hash($name), "    "); }
+        print "rc=0\n";"#;
+    for name in ["basic", "descriptors", "duplicates", "several-on-a-line", "empty"] {
+        let expected = recorded(&format!("t-config-files/{name}.perl.txt"));
+        let top = expected.lines().filter_map(|line| line.strip_prefix("  ")).filter(|key| !key.starts_with(' '));
+        let names = top.collect::<Vec<_>>().join(" ");
+        let file = fixtures("scr").join(format!("t-config-files/{name}.conf"));
+        assert_eq!(perl(&links, script, &[("FILE", file.to_str().unwrap()), ("NAMES", &names)]), expected, "{name}");
+    }
+    // In the order of precedence: environment, user's file, default. What no source has is undefined.
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("user.conf");
+    fs::write(&file, "SCR_FLUSH=5\nSCR_CACHE_SIZE=3\nSITE_KEY=x\nSCR_CNTL_BASE=/elsewhere\n").unwrap();
+    let script = r#"use strict; use scr_param;
+        my $param = new scr_param();
+        foreach my $name (qw(SCR_FLUSH SCR_CACHE_SIZE SCR_SET_SIZE SITE_KEY SCR_CNTL_BASE SCR_PREFIX)) {
+            print $param->get($name) // "undefined", "\n"; }
+        print defined $param->get_hash("SITE_OTHER") ? "defined" : "undefined", "\n";
+        print join(" ", keys %{$param->get_hash("CACHEDIR")}), "\n";
+        print join(" ", keys %{$param->get_hash("CACHEDESC")->{0}{SIZE}}), "\n";"#;
+    let printed = perl(&links, script, &[("SCR_CONF_FILE", file.to_str().unwrap()), ("SCR_FLUSH", "7")]);
+    assert_eq!(printed, "7\n3\n8\nx\n/tmp\nundefined\nundefined\n/tmp\n3\n");
 }
 
 #[test]
@@ -758,21 +832,72 @@ fn copies_of_partners_are_reported_and_copied_for_nodes_that_are_down() {
     }
 }
 
-#[test]
-fn inspect_prints_the_checkpoints_that_can_be_completed_newest_first() {
-    let links = Links::new();
-    let nodes: Vec<TempDir> =
-        (0..4).map(|node| node_of("a-xor4/killed-before-flush", &format!("node{node}"))).collect();
-    let (directory, path) = stand_ins(&links, &[]);
-    // Each node has its own control directory.
+/// A stand-in for pdsh: each node has its own control directory, `/CONTROL` in the command.
+fn pdsh_to(links: &Links, nodes: &[TempDir]) -> (TempDir, String) {
+    let (directory, path) = stand_ins(links, &[]);
     let script = fs::read_to_string(directory.path().join("pdsh")).unwrap();
     let cases: String =
-        (0..).zip(&nodes).map(|(at, node)| format!("node{at}) base={};; ", node.path().display())).collect();
+        (0..).zip(nodes).map(|(at, node)| format!("node{at}) base={};; ", node.path().display())).collect();
     let script = script.replace(
         "sh -c \"$1\"",
         &format!("case $NODE in {cases} esac; sh -c \"$(echo \"$1\" | sed s,/CONTROL,$base,)\""),
     );
     fs::write(directory.path().join("pdsh"), script).unwrap();
+    (directory, path)
+}
+
+#[test]
+fn flush_copies_from_all_nodes_and_from_the_partners_of_those_that_failed() {
+    let links = Links::new();
+    for (tree, id, lost, printed, ranks) in [
+        ("a-xor4/killed-before-flush", "3", None, "", &[0, 1, 2, 3][..]),
+        // Its directories are empty, for example after a reboot.
+        (
+            "c-partner/killed-before-flush",
+            "2",
+            Some(3),
+            "scr_flush: pdsh failed on: node[3], trying partners: node[0]\n\n",
+            &[0, 1, 2, 3],
+        ),
+        (
+            "a-xor4/killed-before-flush",
+            "3",
+            Some(2),
+            "scr_flush: pdsh failed on: node[2], trying partners: \n\n",
+            &[0, 1, 3],
+        ),
+    ] {
+        let nodes: Vec<TempDir> = (0..4).map(|node| node_of(tree, &format!("node{node}"))).collect();
+        if let Some(lost) = lost {
+            let node: &TempDir = &nodes[lost];
+            fs::remove_dir_all(node.path().join("user1")).unwrap();
+        }
+        let (directory, path) = pdsh_to(&links, &nodes);
+        let prefix = tempfile::tempdir().unwrap();
+        let target = prefix.path().join("scr.2011-04-15_12:00:00.1145655.9");
+        let words = ["-i", id, "-f", "/CONTROL/user1/scr.1145655", "--to", target.to_str().unwrap()];
+        let mut command = links.command("scr_flush", words);
+        command.env("PATH", &path).env("RECORD", directory.path().join("record")).env("SLURM_NODELIST", "node[0-3]");
+        let ran = run(command.env("SCR_PREFIX", prefix.path()));
+        let (first, rest) = ran.out.split_once('\n').unwrap();
+        assert!(ran.code == 0 && first.starts_with("scr_flush: "), "{first}\n{}", ran.err);
+        assert_eq!(rest, printed, "{}", ran.err);
+        let copied: Vec<u32> = (0..4).filter(|rank| target.join(format!("{rank}.scrfilemap")).exists()).collect();
+        assert_eq!(copied, ranks, "{tree}");
+    }
+    let ran = links.run("scr_flush", ["-i", "1", "-f", "/c", "-t", "/p"]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, "scr_flush: ERROR: Could not determine nodeset.\n"));
+    let incomplete = links.run("scr_flush", ["-i", "1"]);
+    assert_eq!(incomplete.code, 1);
+    assert!(incomplete.err.contains("--from") && incomplete.err.contains("--to"), "{}", incomplete.err);
+}
+
+#[test]
+fn inspect_prints_the_checkpoints_that_can_be_completed_newest_first() {
+    let links = Links::new();
+    let nodes: Vec<TempDir> =
+        (0..4).map(|node| node_of("a-xor4/killed-before-flush", &format!("node{node}"))).collect();
+    let (directory, path) = pdsh_to(&links, &nodes);
     let inspect = |up: &str| {
         let mut command = links.command("scr_inspect", ["--up", up, "--from", "/CONTROL/user1/scr.1145655"]);
         command.env("PATH", &path).env("RECORD", directory.path().join("record")).env("SLURM_NODELIST", "node[0-3]");

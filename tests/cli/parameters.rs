@@ -16,7 +16,6 @@ use super::program::{Ran, command, run};
 const PAGE: &str = "docs/scr-parameters.md";
 const KEYS: &str = "cli/parameters.rs::parameter_sets_its_key";
 const WARNED: &str = "cli/parameters.rs::parameter_without_effect_is_warned_about";
-const REFUSED: &str = "cli/parameters.rs::unsupported_parameter_is_refused";
 const TABLES: &str = "cli/parameters.rs::tables_of_a_file_set_lists_and_capacities";
 const RUNS: &str = "cli/resolution.rs::runs_come_from_the_environment_only";
 const PLAIN: &str = "e2e/parameters.rs::scr_enable_0_launches_once_with_the_exit_code_of_the_program";
@@ -25,6 +24,13 @@ const BANDWIDTH: &str = "e2e/parameters.rs::nodes_share_the_bandwidth_of_a_flush
 const PERCENT: &str = "e2e/parameters.rs::flush_in_the_background_uses_its_share_of_a_processor";
 const PREFIX: &str = "cli/parameters.rs::prefix_of_the_environment_instead_of_that_of_the_spec_is_reported";
 const CONTROL: &str = "cli/parameters.rs::site_file_fixes_settings_against_spec_and_environment";
+const DEBUG: &str = "e2e/parameters.rs::scr_debug_shows_the_internal_log";
+const LOG: &str = "e2e/parameters.rs::scr_log_enable_0_writes_no_event_log";
+const NODES: &str = "e2e/excluded_nodes.rs::nodes_outside_of_scr_nodelist_are_not_used";
+const DELETED: &str = "e2e/checksums.rs::changed_file_in_cache_is_reported_before_it_is_deleted";
+const GLOBAL_RESTART: &str =
+    "e2e/parameters.rs::scr_global_restart_flushes_the_newest_checkpoint_and_restarts_from_the_prefix";
+const OF_RANKS: &str = "libscr/c.rs::variables_of_scr_3_reach_the_ranks";
 const CONF: &str = "cli/check.rs::a_user_configuration_file_has_precedence_between_environment_and_spec";
 
 /// The test that shows what becomes of a parameter.
@@ -35,11 +41,16 @@ fn shown_by(declaration: &Declaration) -> &'static str {
         ("SCR_FLUSH_ASYNC_BW", _) => BANDWIDTH,
         ("SCR_FLUSH_ASYNC_PERCENT", _) => PERCENT,
         ("SCR_PREFIX", _) => PREFIX,
+        ("SCR_DEBUG", _) => DEBUG,
+        ("SCR_LOG_ENABLE", _) => LOG,
+        ("SCR_NODELIST", _) => NODES,
+        ("SCR_CRC_ON_DELETE", _) => DELETED,
+        ("SCR_GLOBAL_RESTART", _) => GLOBAL_RESTART,
+        ("SCR_CACHE_BYPASS" | "SCR_HALT_EXIT", _) => OF_RANKS,
         ("SCR_CNTL_BASE", _) => CONTROL,
         ("SCR_CONF_FILE", _) => CONF,
         ("SCR_RUNS" | "SCR_RETRIES", _) => RUNS,
         (_, Effect::Warned(_)) => WARNED,
-        (_, Effect::Refused(_)) => REFUSED,
         (_, Effect::Acts(_)) if declaration.is_table() => TABLES,
         (_, Effect::Acts(_)) => KEYS,
     }
@@ -91,6 +102,10 @@ fn parameter_sets_its_key() {
         ("SCR_FLUSH_ASYNC_PERCENT", "2.5", "checkpoint.flush.percent", "2.5"),
         ("SCR_CRC_ON_COPY", "1", "checkpoint.crc.on_copy", "true"),
         ("SCR_CRC_ON_FLUSH", "0", "checkpoint.crc.on_flush", "false"),
+        ("SCR_CRC_ON_DELETE", "1", "checkpoint.crc.on_delete", "true"),
+        ("SCR_GLOBAL_RESTART", "1", "checkpoint.restart.from_prefix", "true"),
+        ("SCR_LOG_ENABLE", "0", "event_log", "false"),
+        ("SCR_NODELIST", "node[0-3]", "allocation.only", "node[0-3]"),
         ("SCR_HALT_SECONDS", "90", "halt.before_end", "1min30s"),
         ("SCR_CHECKPOINT_INTERVAL", "4", "checkpoint.need.interval", "4"),
         ("SCR_CHECKPOINT_SECONDS", "5", "checkpoint.need.seconds", "5"),
@@ -118,6 +133,25 @@ fn parameter_sets_its_key() {
             let (_, _, key, _) = set.iter().find(|(name, ..)| *name == declaration.name).unwrap();
             assert!(expected(key), "{}: {text}", declaration.name);
         }
+    }
+}
+
+#[test]
+fn explanation_names_the_parameter_that_set_the_attempts() {
+    let directory = with_spec("  source: scr\n");
+    for (variables, attempts, warning) in [
+        (&[("SCR_RUNS", "4")][..], "3 SCR_RUNS", ""),
+        (&[("SCR_RETRIES", "4")], "4 SCR_RETRIES", ""),
+        (
+            &[("SCR_RETRIES", "9"), ("SCR_RUNS", "4")],
+            "3 SCR_RUNS",
+            "warning: SCR_RETRIES (environment) has no effect: SCR_RUNS takes precedence\n",
+        ),
+        (&[("SCR_RETRIES", "9"), ("SCR_RUNS", "")], "9 SCR_RETRIES", ""),
+        (&[], "5 default", ""),
+    ] {
+        let ran = explained(directory.path(), variables);
+        assert_eq!((setting(&ran, "relaunch.attempts").as_str(), ran.err.as_str()), (attempts, warning));
     }
 }
 
@@ -159,20 +193,23 @@ fn parameter_without_effect_is_warned_about() {
 }
 
 #[test]
-fn unsupported_parameter_is_refused() {
-    let directory = with_spec("  source: scr\n");
-    let mut refused = 0;
-    for declaration in &declared() {
-        let Effect::Refused(reason) = declaration.effect else { continue };
-        let (name, value) = (declaration.name, other_value(declaration));
-        for words in [&["check", "job.yaml"][..], &["run", "job.yaml"], &["drain", "job.yaml"]] {
-            let ran = run(command(words).current_dir(directory.path()).env(name, value));
-            let expected = format!("error: {name}={value} (environment) is not supported: {reason}");
-            assert!(ran.code == 78 && ran.err.starts_with(&expected), "{} {}", ran.code, ran.err);
-        }
-        refused += 1;
+fn restart_from_prefix_needs_a_source_whose_ranks_open_files_and_no_container() {
+    let warning =
+        |why: &str| format!("warning: SCR_GLOBAL_RESTART has no effect {why}: ranks restart from files in cache\n");
+    for (checkpoint, expected) in [
+        ("  source: scr\n", String::new()),
+        ("  source: variables\n", warning("with `source: variables`")),
+        ("  flush: {container: {kind: sion}}\n", warning("with `flush: {container: …}`")),
+    ] {
+        let directory = with_spec(checkpoint);
+        let ran = explained(directory.path(), &[("SCR_GLOBAL_RESTART", "1")]);
+        assert_eq!((ran.code, ran.err), (0, expected), "{checkpoint}");
     }
-    assert!(refused > 0);
+    for checkpoint in ["  source: variables\n", "  flush: {container: {kind: sion}}\n"] {
+        let directory = with_spec(&format!("{checkpoint}  restart: {{from_prefix: true}}\n"));
+        let ran = explained(directory.path(), &[]);
+        assert!(ran.code == 78 && ran.err.contains("checkpoint.restart.from_prefix: `"), "{}", ran.err);
+    }
 }
 
 #[test]
@@ -226,6 +263,9 @@ fn copy_type_of_the_environment_keeps_set_size_and_hop_distance_of_the_spec() {
         assert_eq!(setting(&ran, &format!("checkpoint.redundancy[0].{key}")), value);
     }
     assert!(!ran.out.contains("redundancy[1]"), "{}", ran.out);
+    // SCR 3's name.
+    let ran = explained(directory.path(), &[("SCR_COPY_TYPE", "SINGLE")]);
+    assert_eq!(setting(&ran, "checkpoint.redundancy[0].scheme"), "local SCR_COPY_TYPE");
     // No descriptor of this scheme: the first one.
     let ran = explained(directory.path(), &[("SCR_COPY_TYPE", "LOCAL")]);
     assert_eq!(setting(&ran, "checkpoint.redundancy[0].hop_distance"), "2 line 5");
@@ -380,14 +420,24 @@ fn documented() -> Vec<String> {
 fn every_parameter_of_scr_is_declared_and_no_other() {
     let known: BTreeSet<String> = declared().iter().map(|declaration| declaration.name.to_owned()).collect();
     // It names a file, and is in the text above the table.
-    let documented = documented().into_iter().chain(["SCR_CONF_FILE".to_owned()]).collect();
+    let documented = documented().into_iter().chain(["SCR_CONF_FILE".to_owned()]);
+    let documented = documented.chain(SCR_3.split_whitespace().map(str::to_owned)).collect();
     assert_eq!(known, documented);
     assert!(known.len() > 45, "{known:?}");
 }
 
+/// Those that SCR 3.1 reads and version 1.1-8 does not.
+const SCR_3: &str = "SCR_AXL_MKDIR SCR_CACHE_BYPASS SCR_CACHE_PURGE SCR_COPY_METADATA SCR_CURRENT \
+                     SCR_DROP_AFTER_CURRENT SCR_FETCH_BYPASS SCR_FLUSH_ASYNC_USLEEP SCR_FLUSH_POSTSTAGE \
+                     SCR_FLUSH_TYPE SCR_GROUP SCR_HALT_EXIT SCR_LOG_DB_DEBUG SCR_LOG_DB_ENABLE SCR_LOG_DB_HOST \
+                     SCR_LOG_DB_NAME SCR_LOG_DB_PASS SCR_LOG_DB_USER SCR_LOG_SYSLOG_ENABLE SCR_LOG_TXT_ENABLE \
+                     SCR_PREFIX_PURGE SCR_PREFIX_SIZE SCR_SET_FAILURES SCR_WATCHDOG SCR_WATCHDOG_TIMEOUT \
+                     SCR_WATCHDOG_TIMEOUT_PFS";
+
 /// The parameters whose names stand also where they take effect, beside their declaration.
 const WITH_OWN_EFFECT: &[&str] = &[
     "SCR_ENABLE",
+    "SCR_DEBUG",
     "SCR_LOG_ENABLE",
     "SCR_USER_NAME",
     "SCR_JOB_ID",
@@ -400,6 +450,8 @@ const WITH_OWN_EFFECT: &[&str] = &[
     "SCR_CACHE_BASE",
     "SCR_CACHE_SIZE",
     "SCR_COPY_TYPE",
+    "SCR_CRC_ON_FLUSH",
+    "SCR_FILE_BUF_SIZE",
     "SCR_HALT_SECONDS",
     "SCR_RUNS",
     "SCR_RETRIES",
@@ -456,7 +508,11 @@ fn in_order() -> Vec<Declaration> {
     let order = documented();
     let place = |name: &str| order.iter().position(|known| known == name);
     let mut all = declared();
-    all.sort_by_key(|declaration| place(declaration.name).or(place("SCR_DB_ENABLE").map(|at| at.saturating_sub(1))));
+    let before_database = place("SCR_DB_ENABLE").map(|at| at.saturating_sub(1));
+    all.sort_by_key(|declaration| match declaration.name {
+        "SCR_CONF_FILE" => before_database,
+        name => place(name).or(Some(usize::MAX)),
+    });
     all
 }
 
@@ -467,7 +523,6 @@ fn page() -> String {
     for declaration in &in_order() {
         let result = match declaration.effect {
             Effect::Acts(_) => "acts",
-            Effect::Refused(_) => "refused",
             Effect::Warned(_) => "warning",
         };
         let (_, test) = shown_by(declaration).split_once("::").unwrap();
@@ -478,7 +533,7 @@ fn page() -> String {
     for Declaration { name, source, effect, .. } in &in_order() {
         let what = match effect {
             Effect::Acts(what) => what,
-            Effect::Refused(what) | Effect::Warned(what) => *what,
+            Effect::Warned(what) => *what,
         };
         let source = match source {
             AllowedSource::Any => "",
@@ -507,9 +562,9 @@ fn page() -> String {
 const INTRODUCTION: &str = "\
 # SCR's parameters
 
-A parameter that differs from its default acts, or is refused (exit code 78), or has no effect, which a warning on
-standard error reports with its place and the reason. So does a name that is none of these, also in the environment:
-`SCR_FLUHS`, or a parameter of SCR 3 only.
+A parameter that differs from its default acts, or has no effect, which a warning on standard error reports with its
+place and the reason. So does a name that is none of these, also in the environment: `SCR_FLUHS`. The parameters of SCR
+1.1-8 come first, then those of SCR 3.1 only.
 
 ```bash
 SCR_FLUSH=5 holdfast check --explain job.yaml     # the value of each key, and what set it

@@ -222,14 +222,6 @@ fn a_line_of_the_system_file_with_fixed_cannot_be_overridden() {
     assert_eq!((user.text("SCR_FLUSH"), &user.warnings[0].kind), (Some("1"), &ParamWarningKind::Unknown));
 }
 
-#[test]
-fn values_that_are_not_supported_are_refused_with_their_place() {
-    let refused = |sources: Sources| resolve(&sources).unwrap_err().to_string();
-    let error = refused(environment("").with_user_file(user("\nSCR_GLOBAL_RESTART=1")));
-    assert!(error.starts_with("SCR_GLOBAL_RESTART=1 (user file user.conf:2) is not supported: "), "{error}");
-    assert!(resolve(&environment("SCR_GLOBAL_RESTART=0")).is_ok());
-}
-
 /// The directory of the job below a base, by these parameters.
 fn below(parameters: &Parameters, base: &str) -> String {
     let (user, job) = (parameters.user.as_deref().unwrap(), parameters.text("SCR_JOB_ID").unwrap());

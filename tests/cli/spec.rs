@@ -226,7 +226,7 @@ fn an_unknown_key_is_reported_with_position_and_nearest_spelling() {
          2 | checkpoint: {crc: {frobnicate: 1}}\n\
          \x20 |                    ^^^^^^^^^^\n\
          \x20 |\n\
-         \x20 = help: keys here: on_copy, on_flush, on_restart"
+         \x20 = help: keys here: on_copy, on_flush, on_restart, on_delete"
     );
 }
 

@@ -280,3 +280,25 @@ fn neighbour_s_xor_header_has_the_checksums_of_a_rank() {
     running.signal(Signal::TERM);
     running.end();
 }
+
+#[test]
+fn changed_file_in_cache_is_reported_before_it_is_deleted() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(5);
+    let mut command = job.command_line();
+    command.env("SCR_CRC_ON_DELETE", "1");
+    let mut running = world.start(command);
+    running.sees_checkpoint(5);
+    flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let notices = world.all("notice");
+    let changed: Vec<&str> = notices
+        .iter()
+        .filter_map(|event| event["message"].as_str())
+        .filter(|text| text.contains("a file of rank 1 changed in cache, found before dataset 5 was deleted"))
+        .collect();
+    assert!(matches!(changed[..], [one] if one.contains("node node1") && one.contains("rank_1.ckpt")), "{notices:?}");
+    world.assert_nothing_is_left();
+}

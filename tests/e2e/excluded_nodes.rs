@@ -48,6 +48,25 @@ fn node_excluded_by_scr_parameter_is_not_used() {
 }
 
 #[test]
+fn nodes_outside_of_scr_nodelist_are_not_used() {
+    let world = World::new();
+    let job = Job::new(&world, 1);
+    let with = |words: &[&str], nodes: &str| {
+        let mut command = world.holdfast(words);
+        command.arg(job.spec()).env("SCR_NODELIST", nodes);
+        command
+    };
+    let ran = world.run(with(&["run"], "node[0-2]")).with_code(78);
+    ran.prints(&["the run needs 4 nodes, the allocation has 5, 2 of them excluded", "list more in `allocation.only`"]);
+    world.run(with(&["run", "--dry-run"], "node[1-4]")).with_code(0).prints(&["node0: excluded"]);
+    let ran = world.run(with(&["run"], "node[1-4]")).with_code(0);
+    ran.prints(&["node0 excluded: not listed in SCR_NODELIST"]);
+    assert_eq!(world.the("generation_placed")["nodes"], json!(["node1", "node2", "node3", "node4"]));
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn node_excluded_now_is_replaced_from_newest_checkpoint_and_can_be_included_again() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);

@@ -224,3 +224,61 @@ fn temporary_files_of_killed_processes_are_removed_by_the_next_command() {
     job.command(&["drain"], 0);
     assert_continued(&world);
 }
+
+/// The transfer file of the node of rank 1, as `scr_print_hash_file` prints it, without indentation.
+fn transfer_file(world: &World) -> Vec<String> {
+    let files = files_below(&world.node_root("node1"));
+    let Some(path) = files.into_iter().find(|path| path.ends_with("transfer.scrinfo")) else { return Vec::new() };
+    let mut command = world.holdfast(["compat", "scr_print_hash_file"]);
+    command.arg(path);
+    world.run(command).with_code(0).out.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+/// The value behind a key.
+#[track_caller]
+fn value<'a>(lines: &'a [String], key: &str) -> &'a str {
+    let at = lines.iter().position(|line| line == key).unwrap_or_else(|| panic!("no {key} in {lines:?}"));
+    &lines[at + 1]
+}
+
+#[test]
+fn flush_in_the_background_is_in_the_transfer_file_of_each_node() {
+    let world = World::new();
+    let job = flushing(&world, 0).holding_after(4);
+    let running = holding_at_4(&job, &world);
+    let lines = world.wait("the transfer file", || Some(transfer_file(&world)).filter(|lines| !lines.is_empty()));
+    let source = lines.iter().find(|line| line.ends_with("checkpoint.4/rank_1.ckpt")).unwrap();
+    assert!(source.starts_with("/tmp/"), "as the node sees it: {source}");
+    let destination = value(&lines[lines.iter().position(|line| line == source).unwrap()..], "DESTINATION");
+    assert!(destination.starts_with(world.prefix().to_str().unwrap()), "{destination}");
+    for (key, expected) in [("COMMAND", "RUN"), ("STATE", "RUNNING"), ("BW", "1.000000"), ("WRITTEN", "0")] {
+        assert_eq!(value(&lines, key), expected, "{key} of {lines:?}");
+    }
+    assert!(lines.iter().any(|line| line.ends_with("rank_1.ckpt.scr")) && !lines.iter().any(|line| line == "DONE"));
+    // The end of the job waits for the flush, without its limit.
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(directories(&world), [4, 8]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn finished_flush_in_the_background_is_done_in_the_transfer_file() {
+    let world = World::new();
+    let job = Job::new(&world, 0).flush("{every: 4, mode: async, bandwidth: 0}").holding_after(4);
+    let mut running = job.start();
+    running.sees_event("flushed");
+    let lines = transfer_file(&world);
+    for (key, expected) in [("STATE", "STOPPED"), ("FLAG", "DONE")] {
+        assert_eq!(value(&lines, key), expected, "{key} of {lines:?}");
+    }
+    let numbers = |key: &str| -> Vec<&String> {
+        (1..lines.len()).filter(|at| lines[at - 1] == key).map(|at| &lines[at]).collect()
+    };
+    assert_eq!(numbers("SIZE"), numbers("WRITTEN"));
+    assert_eq!(numbers("SIZE").len(), 2, "the file of rank 1 and its meta file");
+    job.go_on();
+    running.ends_with(0);
+    world.assert_nothing_is_left();
+}

@@ -356,3 +356,47 @@ fn drain_saves_what_the_library_left_where_holdfast_launched_nothing() {
     world.run(drain()).with_code(0).prints(&["nothing to drain"]);
     world.assert_nothing_is_left();
 }
+
+/// Compiles a C program or library, which needs a compiler.
+fn compiled(world: &World, name: &str, source: &str, options: &[&str]) {
+    world.write(&format!("{name}.c"), source);
+    let mut command = world.command("cc");
+    command.args(["-o", name, &format!("{name}.c")]).args(options);
+    world.run(command).with_code(0);
+}
+
+#[test]
+fn scr_srun_runs_a_program_of_the_library_without_a_spec() {
+    if which::which("cc").is_err() {
+        ignore("a C compiler is missing");
+    }
+    let world = World::new();
+    fs::create_dir_all(world.prefix()).unwrap();
+    fs::create_dir_all(world.path("meeting")).unwrap();
+    // A library with the name and a function of LLNL's; in it the program becomes that of these tests.
+    let becomes = format!(
+        "#include <unistd.h>\nint SCR_Init(void) {{ return execl({:?}, \"app\", (char *)0); }}\n",
+        std::env::current_exe().unwrap()
+    );
+    compiled(&world, "libscr.so.0", &becomes, &["-shared", "-fPIC", "-Wl,-soname,libscr.so.0"]);
+    let main = "int SCR_Init(void);\nint main(void) { return SCR_Init(); }\n";
+    let library = world.path("libscr.so.0");
+    let rpath = format!("-Wl,-rpath,{}", world.path("").display());
+    compiled(&world, "app", main, &[library.to_str().unwrap(), &rpath]);
+    let app = world.path("app");
+    let mut command = world.holdfast(["compat", "scr_srun", "-n4", app.to_str().unwrap()]);
+    command
+        .env("SCR_PREFIX", world.prefix())
+        .env("SCR_COPY_TYPE", "PARTNER")
+        .env("SCR_FLUSH", "0")
+        .env(MEETING, world.path("meeting"))
+        .env(CHECKPOINTS, "4")
+        .env(HOLD, "");
+    let ran = world.run(command).with_code(0);
+    ran.prints(&[
+        &format!("scr_srun: The program uses LLNL's SCR library, {}", library.display()),
+        "scr_srun: run: exit code 0",
+    ]);
+    assert_drained(&world, 4);
+    world.assert_nothing_is_left();
+}

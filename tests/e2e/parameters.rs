@@ -134,3 +134,56 @@ fn ranks_that_flush_or_fetch_one_at_a_time_save_and_restart_the_job() {
     job.assert_result();
     world.assert_nothing_is_left();
 }
+
+#[test]
+fn scr_debug_shows_the_internal_log() {
+    let world = World::new();
+    let job = Job::new(&world, 0);
+    let mut command = job.command_line();
+    command.env("SCR_DEBUG", "2");
+    let ran = world.start(command).ends_with(0);
+    ran.prints(&["DEBUG holdfast::job::actions: action"]);
+    // HOLDFAST_LOG says more exactly what is shown.
+    let mut command = world.holdfast(["status"]);
+    command.arg(job.spec()).env("SCR_DEBUG", "3").env("HOLDFAST_LOG", "error");
+    assert_eq!(world.run(command).with_code(0).err, "");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn scr_log_enable_0_writes_no_event_log() {
+    let world = World::new();
+    let job = Job::new(&world, 1).faults("{node: 1, during: write, checkpoint: 3}");
+    let mut command = job.command_line();
+    command.env("SCR_LOG_ENABLE", "0");
+    let ran = world.start(command).ends_with(0);
+    ran.prints(&["node1 down"]);
+    assert!(!ran.out.contains("  events"), "{}", ran.out);
+    job.assert_result();
+    let log = world.prefix().join(".holdfast/events.jsonl");
+    assert!(!log.exists(), "{}", log.display());
+    job.command(&["status"], 0);
+    job.command(&["drain"], 0);
+    assert!(!log.exists(), "the drain writes none either");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn scr_global_restart_flushes_the_newest_checkpoint_and_restarts_from_the_prefix() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(5);
+    let mut command = job.command_line();
+    command.env("SCR_GLOBAL_RESTART", "1");
+    let mut running = world.start(command);
+    running.sees_checkpoint(5);
+    assert_eq!(world.all("flushed").len(), 0);
+    assert!(world.kill(|line| line.contains(" example heat ")) > 0, "no rank runs");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(world.the("flushed")["checkpoint"], json!(5));
+    let restarted = world.all("restarted").pop().unwrap();
+    assert_eq!((&restarted["checkpoint"], &restarted["source"]), (&json!(5), &json!("fetched")));
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}

@@ -48,6 +48,21 @@ fn scr_srun_launches_as_often_as_scr_runs_permits_and_returns_0_after_a_failure(
 }
 
 #[test]
+fn scr_debug_makes_scr_srun_verbose() {
+    let world = World::new();
+    let link = world.path("scr_srun");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_holdfast"), &link).unwrap();
+    let verbose = |debug: &str| {
+        let mut command = world.command(&link);
+        command.args(["-n1", "true"]).env("SCR_PREFIX", world.prefix()).env("SCR_DEBUG", debug);
+        world.run(command).with_code(0).err.contains("DEBUG holdfast::job")
+    };
+    std::fs::create_dir_all(world.prefix()).unwrap();
+    assert!(!verbose("0") && verbose("2"));
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn scr_postrun_saves_the_checkpoint_of_a_job_whose_orchestrator_was_killed() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);

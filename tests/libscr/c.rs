@@ -147,6 +147,36 @@ fn halt_ends_scr_1_program_unless_it_calls_should_exit() {
 }
 
 #[test]
+fn ranks_find_the_files_of_all_ranks_on_the_prefix_with_scr_global_restart() {
+    let world = World::new().with_variable("SCR_GLOBAL_RESTART", "1");
+    let program = world.compile("cc", "all_files.c", Link::Shared);
+    let command = [program.to_str().unwrap(), "6", &world.results()];
+    // Once from the caches of this allocation, which are flushed for it, once in the next one.
+    world.finishes(&command, ", flush: {every: 100}", "{node: 1, during: write, checkpoint: 4}");
+    assert!(world.result(5).starts_with("3 6 "), "{}", world.result(5));
+    let command = [program.to_str().unwrap(), "8", &world.results()];
+    world.finishes(&command, "", "");
+    for rank in 0..6 {
+        let result = world.result(rank);
+        assert!(result.starts_with("6 6 ") && !result.contains("/prefix/"), "{result}: written to the caches");
+    }
+}
+
+#[test]
+fn variables_of_scr_3_reach_the_ranks() {
+    let bypassing = World::new().with_variable("SCR_CACHE_BYPASS", "1");
+    let program = bypassing.compile("cc", "all_files.c", Link::Shared);
+    bypassing.finishes(&[program.to_str().unwrap(), "2", &bypassing.results()], "", "");
+    assert!(bypassing.result(1).contains("/prefix/"), "{}", bypassing.result(1));
+
+    let halting = World::new().with_variable("SCR_HALT_EXIT", "0");
+    let program = halting.compile("cc", "old_style.c", Link::Shared);
+    let command = [program.to_str().unwrap(), "10", &halting.results()];
+    halting.run_with(&command, "", "", "halt: {checkpoints_left: 2, grace: 10min}");
+    assert_eq!(halting.result(3), format!("{} 0", sum(3, 10)), "it went on to its end");
+}
+
+#[test]
 fn output_is_flushed_while_program_runs_and_survives_node_loss() {
     let world = World::new();
     let program = world.compile("cc", "manage.c", Link::Shared);

@@ -11,6 +11,8 @@ pub struct World {
     directory: TempDir,
     /// Where the files of the virtual nodes are; `None`: in the temporary directory.
     nodes: Option<PathBuf>,
+    /// Variables of `holdfast run`.
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 /// A library of this build.
@@ -68,12 +70,18 @@ impl World {
     pub fn new() -> World {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("results")).unwrap();
-        World { directory, nodes: None }
+        World { directory, nodes: None, variables: Vec::new() }
     }
 
     /// The files of the virtual nodes are in this directory.
     pub fn with_nodes_in(directory: &Path) -> World {
         World { nodes: Some(directory.to_owned()), ..World::new() }
+    }
+
+    /// Jobs get this variable.
+    pub fn with_variable(mut self, name: &'static str, value: &'static str) -> World {
+        self.variables.push((name, value));
+        self
     }
 
     pub fn path(&self) -> &Path {
@@ -181,7 +189,7 @@ impl World {
         );
         fs::write(self.path().join("job.yaml"), spec).unwrap();
         let mut holdfast = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-        holdfast.args(["run", "job.yaml"]).current_dir(self.path());
+        holdfast.args(["run", "job.yaml"]).current_dir(self.path()).envs(self.variables.iter().copied());
         if let Some(directory) = &self.nodes {
             holdfast.env("TMPDIR", directory);
         }

@@ -239,6 +239,7 @@ impl World {
                 Some(summary) => WorkOutput::Summary(Box::new(summary)),
                 None => return Err(Failure::new(FailureKind::NotFound, "no summary")),
             },
+            LeaderWork::IsPacked { .. } => WorkOutput::Packed(false),
             LeaderWork::MarkFetch { directory, stage } => {
                 match stage {
                     FetchStage::Begun => prefix.fetch_begun(&directory),

@@ -47,6 +47,10 @@ pub struct RestartPolicy {
     pub fetch: bool,
     /// Ranks whose files are fetched at a time, in the entire run (`SCR_FETCH_WIDTH`).
     pub fetch_width: u32,
+    /// The ranks read from the prefix directory itself; a checkpoint in the caches is flushed first
+    /// (`SCR_GLOBAL_RESTART`).
+    #[serde(default)]
+    pub from_prefix: bool,
 }
 
 /// When CRC32s are computed. A recorded one is compared whenever the file is copied or a rebuild reads it.
@@ -58,6 +62,9 @@ pub struct CrcPolicy {
     pub on_flush: bool,
     /// Compare the files in cache that a run restarts from, those included that stay where they are.
     pub on_restart: bool,
+    /// Compare the files in cache before they are deleted, and report those that differ (`SCR_CRC_ON_DELETE`).
+    #[serde(default)]
+    pub on_delete: bool,
 }
 
 /// Of which files of a dataset the CRC32 is computed when it is completed.

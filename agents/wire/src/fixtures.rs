@@ -25,7 +25,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
             interval: 1,
             numbers: SchemeNumbers::default(),
         }],
-        restart: RestartPolicy { distribute: true, fetch: true, fetch_width: 256 },
+        restart: RestartPolicy { distribute: true, fetch: true, fetch_width: 256, from_prefix: false },
         flush: FlushPolicy {
             every: 0,
             mode: FlushMode::Sync,
@@ -35,7 +35,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
             on_restart: false,
             container: None,
         },
-        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false },
+        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false, on_delete: false },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy::default(),
         schedule: None,

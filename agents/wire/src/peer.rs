@@ -269,6 +269,9 @@ pub enum Order {
         /// Its directory, absolute.
         directory: PathBuf,
         limits: CopyLimits,
+        /// The ranks do not wait for it: it is recorded in the transfer file.
+        #[serde(default)]
+        background: bool,
         /// Compute CRCs.
         crc: bool,
         /// The places of the node's ranks in a container; without it the files are copied as they are.

@@ -92,6 +92,7 @@ impl DrainArgs {
         };
         let spec = self.settings(environment)?;
         let (requests_at_once, disk_timeout) = (spec.health.requests, spec.health.disk_timeout);
+        let event_log = spec.event_log;
         let checkpoint = spec.steps.into_iter().next().map(|step| step.checkpoint);
         Ok(checkpoint.map(|checkpoint| Roots {
             directory: directory.clone(),
@@ -99,6 +100,7 @@ impl DrainArgs {
             job_id: job_id.clone(),
             user: self.roots.user.clone().or(environment.identity.user.clone()).unwrap_or_else(host::user_name),
             checkpoint,
+            event_log,
             disk_timeout,
             requests_at_once,
         }))

@@ -176,6 +176,7 @@ fn program() -> ExitCode {
         }));
     }
     if let Some((command, arguments)) = compat::called(std::env::args_os()) {
+        let _log = runtime::start_log(false);
         return exit::code(compat::go(command, &arguments));
     }
     let matches = match Cli::command().try_get_matches() {

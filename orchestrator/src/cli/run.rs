@@ -1,7 +1,7 @@
 //! `holdfast run`: runs a job to its end.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use holdfast_core::owned::Access;
 use serde_json::{Value, json};
@@ -118,8 +118,8 @@ pub(super) fn run_spec(spec: JobSpec, again: bool, restart: RestartChoice, style
 /// Records what standard output did not accept where it can be read.
 fn record_not_shown(report: &RunReport, access: Access, not_shown: OutputNotShown) {
     let OutputNotShown { bytes, directories, .. } = not_shown;
-    let opened = report.files.events.parent().map(|directory| EventLog::open(directory, &report.job, access));
-    if let Some(Ok(mut event_log)) = opened {
+    let directory = report.files.events.as_deref().and_then(Path::parent);
+    if let Some(Ok(mut event_log)) = directory.map(|directory| EventLog::open(directory, &report.job, access)) {
         event_log.write(&LogEvent::OutputNotShown { bytes, directories });
     }
 }

@@ -15,23 +15,41 @@ use super::failure::Failure;
 use super::output::{Report, Style};
 use crate::events::{OutputNotShown, Screen, ScreenStyle};
 use crate::exit;
+use crate::params::value;
+use crate::spec::Environment;
 
 /// The variable with the log filter: `debug`, `holdfast::drain=trace`, ….
 const LOG_VARIABLE: &str = "HOLDFAST_LOG";
 
-/// Starts the internal log on standard error. That of an agent is a file for diagnosing failures, so its default level
-/// is more detailed. A separate thread writes the lines and drops them when too many wait, because standard error may
-/// be a file on a parallel file system that hangs. On drop, the guard writes what is left, for a second at most.
+/// Starts the internal log on standard error, with the filter of HOLDFAST_LOG, or else at the level that SCR_DEBUG asks
+/// for. That of an agent is a file for diagnosing failures, so its default level is more detailed. A separate thread
+/// writes the lines and drops them when too many wait, because standard error may be a file on a parallel file system
+/// that hangs. On drop, the guard writes what is left, for a second at most.
 pub(super) fn start_log(agent: bool) -> WorkerGuard {
-    let default = if agent { LevelFilter::INFO } else { LevelFilter::WARN };
     let chosen = std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse::<Targets>().ok());
-    let filter = chosen.unwrap_or_else(|| Targets::new().with_default(default));
+    let filter = chosen.unwrap_or_else(|| {
+        // A mistake in the parameters is reported by the command.
+        let parameters = Environment::parameters_of_process().ok();
+        let debug = parameters.and_then(|parameters| parameters.read("SCR_DEBUG", value::whole));
+        Targets::new().with_default(level(agent, debug.unwrap_or_default()))
+    });
     let (writer, guard) = tracing_appender::non_blocking(io::stderr());
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let log = tracing_subscriber::registry().with(lines).with(filter);
     // Fails only if the process has a log already.
     let _ = log.try_init();
     guard
+}
+
+/// The level of the internal log with this value of SCR_DEBUG.
+fn level(agent: bool, debug: u64) -> LevelFilter {
+    let asked = match debug {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    if agent { asked.max(LevelFilter::INFO) } else { asked }
 }
 
 /// Runs asynchronous work to its end.
@@ -82,4 +100,17 @@ async fn interrupt() {
         false => Poll::Pending,
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scr_debug_raises_the_level_and_agents_log_what_happens_without_it() {
+        let levels = |agent| [0, 1, 2, 3, 9].map(|debug| level(agent, debug));
+        let (warn, info, debug, trace) = (LevelFilter::WARN, LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::TRACE);
+        assert_eq!(levels(false), [warn, info, debug, trace, trace]);
+        assert_eq!(levels(true), [info, info, debug, trace, trace]);
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, SystemTime};
 
 use holdfast_core::owned::Access;
+use holdfast_core::state_directory::StateDirectory;
 use holdfast_core::state_files;
 use holdfast_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,14 @@ impl EventLog {
             }
         }
         EventLog::writing_to(file, path, job)
+    }
+
+    /// Opens the log of the job in a prefix directory; `None` without access: the job writes none.
+    ///
+    /// # Errors
+    /// Those of [`EventLog::open`].
+    pub fn in_state_of(prefix: &Path, job: &str, access: Option<Access>) -> io::Result<Option<Self>> {
+        access.map(|access| EventLog::open(StateDirectory::below(prefix).path(), job, access)).transpose()
     }
 
     /// The log in an open file, with the thread that writes it.

@@ -51,13 +51,15 @@ pub struct PrefixReport {
     pub prefix: PathBuf,
     /// The directory with the output of the last generation.
     pub output: Option<PathBuf>,
-    pub events: PathBuf,
+    /// The event log, if one is written.
+    pub events: Option<PathBuf>,
 }
 
 impl PrefixReport {
     /// A prefix directory without datasets and output.
-    pub fn new(prefix: PathBuf) -> Self {
-        PrefixReport { events: StateDirectory::below(&prefix).join(log::FILE), prefix, ..PrefixReport::default() }
+    pub fn new(prefix: PathBuf, has_event_log: bool) -> Self {
+        let events = has_event_log.then(|| StateDirectory::below(&prefix).join(log::FILE));
+        PrefixReport { events, prefix, ..PrefixReport::default() }
     }
 }
 
@@ -192,7 +194,9 @@ impl RunReport {
             if let Some(output) = &self.files.output {
                 let _ = writeln!(text, "  output        {}", output.display());
             }
-            let _ = writeln!(text, "  events        {}", self.files.events.display());
+            if let Some(events) = &self.files.events {
+                let _ = writeln!(text, "  events        {}", events.display());
+            }
         }
         let _ = writeln!(text, "  took          {:.1} s, exit code {}", self.took.as_secs_f64(), self.exit_code);
         text
@@ -295,7 +299,7 @@ mod tests {
                 checkpoint: Some(CheckpointId(9)),
                 checkpoint_directory: Some("/p/scr.x.17.9".into()),
                 complete: Some(true),
-                ..PrefixReport::new("/p".into())
+                ..PrefixReport::new("/p".into(), true)
             },
             took: Duration::from_millis(12_340),
         };

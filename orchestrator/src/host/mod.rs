@@ -5,12 +5,14 @@
 //! | [`descriptors`] | the limit of open file descriptors |
 //! | [`external_command`] | running commands of the system or the site with a time limit |
 //! | [`program`] | finding the program of a command |
+//! | [`libraries`] | the shared libraries of a program |
 //! | [`process`] | inspecting and killing processes, safe against reused process ids |
 //! | [`shell`] | words for a shell |
 //! | [`log`] | the end of a log file, which explains a failure |
 
 pub mod descriptors;
 pub mod external_command;
+pub mod libraries;
 pub mod log;
 pub mod process;
 pub mod program;

@@ -144,7 +144,7 @@ impl<'job> JobDriver<'job> {
         let mut config = settings::config(spec, step, allocation.nodes(), *started, end);
         config.mpi_start &= prepared.launcher.starts_mpi();
         let job_prefix = self.shell.prefix.clone();
-        let excluded = ExcludedNodes::new(spec, job_prefix.clone(), allocation.job_id());
+        let excluded = ExcludedNodes::new(spec, job_prefix.clone(), allocation.job_id(), allocation.nodes());
         config.excluded = excluded.read()?;
         config.own_node = allocation.own_node();
         config.finished = state.finished;

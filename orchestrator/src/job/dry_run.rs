@@ -74,7 +74,7 @@ impl Plan {
         let name =
             |index: u32| spec.allocation.hosts.get(index as usize).cloned().unwrap_or_else(|| virtual_node(index));
         let nodes: Vec<NodeName> = (0..spec.allocation.nodes).map(name).collect();
-        let usable: Vec<bool> = nodes.iter().map(|node| !spec.allocation.exclude.contains(node)).collect();
+        let usable: Vec<bool> = nodes.iter().map(|node| !spec.allocation.is_excluded(node)).collect();
         let RunSpec { ranks, ranks_per_node, nodes: used, .. } = step.run;
         let homes = first_placement(ranks, ranks_per_node, used, &usable).unwrap_or_default();
         for ((index, node), usable) in (0u32..).zip(&nodes).zip(usable) {

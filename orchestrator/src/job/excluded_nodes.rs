@@ -1,5 +1,6 @@
-//! The nodes that the user excludes: `allocation.exclude` of the spec, and `<prefix>/.holdfast/excluded.json`, which
-//! `holdfast nodes` changes while the job runs: see [`request_file`](super::request_file).
+//! The nodes that the user excludes: `allocation.exclude` and `allocation.only` of the spec, and
+//! `<prefix>/.holdfast/excluded.json`, which `holdfast nodes` changes while the job runs: see
+//! [`request_file`](super::request_file).
 //!
 //! The orchestrator reads the file every half a second, on a thread of its own. One that takes over reads it too, so
 //! that a request is not lost whenever either process is killed.
@@ -18,12 +19,14 @@ use super::background::Background;
 use super::request_file::RequestFile;
 use super::state::StateError;
 use crate::relaunch::{Event, Exclusion};
-use crate::spec::{JobSpec, Origin};
+use crate::spec::{Allocation, JobSpec, Origin};
 
 const FILE: RequestFile = RequestFile { name: "excluded.json", lock: "excluded.lock" };
 /// How often the orchestrator reads the file. A user waits for it.
 const READ_EVERY: Duration = Duration::from_millis(500);
-const KEY: &str = "allocation.exclude";
+const EXCLUDE: &str = "allocation.exclude";
+/// The key of those that are used.
+const ONLY: &str = "allocation.only";
 
 /// What the user requested for single nodes while the job runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,14 +72,20 @@ impl NodeRequests {
     }
 }
 
-/// The nodes that the spec excludes.
-fn of_spec(spec: &JobSpec) -> BTreeMap<NodeName, Exclusion> {
-    let place = match spec.settings.get(KEY).map(|setting| &setting.origin) {
+/// The nodes that the spec excludes, of these and of those that it names.
+fn of_spec(spec: &JobSpec, nodes: &[NodeName]) -> BTreeMap<NodeName, Exclusion> {
+    let place = |key: &str| match spec.settings.get(key).map(|setting| &setting.origin) {
         Some(origin @ Origin::Parameter(_)) => origin.to_string(),
-        _ => KEY.to_owned(),
+        _ => key.to_owned(),
     };
-    let exclusion = Exclusion { reason: format!("listed in {place}"), now: false };
-    spec.allocation.exclude.iter().map(|node| (node.clone(), exclusion.clone())).collect()
+    let excluded = |nodes: Vec<NodeName>, reason: String| {
+        let exclusion = Exclusion { reason, now: false };
+        nodes.into_iter().map(move |node| (node, exclusion.clone()))
+    };
+    let Allocation { exclude, only, .. } = &spec.allocation;
+    let others = if only.is_empty() { Vec::new() } else { hostlist::subtract(nodes, only) };
+    let others = excluded(others, format!("not listed in {}", place(ONLY)));
+    others.chain(excluded(exclude.clone(), format!("listed in {}", place(EXCLUDE)))).collect()
 }
 
 /// The excluded nodes of a job, from its spec and the file.
@@ -88,9 +97,9 @@ pub(super) struct ExcludedNodes {
 }
 
 impl ExcludedNodes {
-    /// Of the job with this prefix directory.
-    pub(super) fn new(spec: &JobSpec, prefix: PathBuf, job_id: &str) -> Self {
-        ExcludedNodes { spec: of_spec(spec), prefix, job_id: job_id.to_owned() }
+    /// Of the job with this prefix directory, in an allocation of these nodes.
+    pub(super) fn new(spec: &JobSpec, prefix: PathBuf, job_id: &str, nodes: &[NodeName]) -> Self {
+        ExcludedNodes { spec: of_spec(spec, nodes), prefix, job_id: job_id.to_owned() }
     }
 
     /// Reads the file.

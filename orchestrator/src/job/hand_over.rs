@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_core::state_directory::StateDirectory;
+use holdfast_core::owned::Access;
 
 use super::error::RunError;
 use super::preflight::Prepared;
@@ -49,9 +49,10 @@ pub(super) async fn hand_over<'job>(
 ) -> Result<OpenedStep<'job>, RunError> {
     let NextStep { at, step, prepared } = next;
     let (path, job, group_access) = (step.prefix.clone(), driver.spec.job.clone(), driver.spec.group_access);
-    let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&path, &job, group_access)));
+    let log_access = driver.spec.log_access();
+    let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&path, &job, group_access, log_access)));
     let OpenedPrefix { prefix, lock, event_log, left } = opened.await?;
-    let mut reporter = Reporter { event_log: Some(event_log), screen: driver.reporter.screen.clone() };
+    let mut reporter = Reporter { event_log, screen: driver.reporter.screen.clone() };
     let former = &driver.record.state;
     let state = match left {
         // The orchestrator that began it died before it recorded the end of the former step.
@@ -109,17 +110,16 @@ async fn begin_step(driver: &mut StepDriver<'_>, state: &JobState, prefix: &Path
 struct OpenedPrefix {
     prefix: PathBuf,
     lock: JobLock,
-    event_log: EventLog,
+    event_log: Option<EventLog>,
     /// The state of an earlier job there that is to be continued or drained.
     left: Option<JobState>,
 }
 
 impl OpenedPrefix {
-    fn open(prefix: &Path, job: &str, group_access: GroupAccess) -> Result<Self, RunError> {
+    fn open(prefix: &Path, job: &str, group_access: GroupAccess, log_access: Option<Access>) -> Result<Self, RunError> {
         let prefix = start::make_prefix(prefix)?;
         let lock = JobLock::take(&prefix, group_access)?;
-        let event_log = EventLog::open(StateDirectory::below(&prefix).path(), job, group_access.access())
-            .map_err(RunError::io("open the event log"))?;
+        let event_log = EventLog::in_state_of(&prefix, job, log_access).map_err(RunError::io("open the event log"))?;
         let left = JobState::read(&prefix)?.filter(JobState::has_nodes);
         let left = left.filter(|state| !matches!(state.stage, Stage::Finished { .. }));
         Ok(OpenedPrefix { prefix, lock, event_log, left })

@@ -1,22 +1,16 @@
 //! The checks before anything is started.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::env;
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use super::error::{PreflightError, RunError};
 use super::{interpose, requeue, site};
 use crate::allocation::{AllocationError, ManagerEntry, registry as managers};
-use crate::host::external_command::{self, ExternalCommandError};
+use crate::host::libraries::Libraries;
 use crate::host::program;
 use crate::launch::{LaunchError, Launcher, LauncherContext, registry as launchers};
 use crate::spec::{Chosen, JobSpec, Step};
-
-/// Commands of the system that do not answer within this are considered to hang.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// The manager, the launcher and the program of a step.
 pub struct Prepared {
@@ -59,7 +53,8 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
             return Err(PreflightError::Command { key, program: name.clone() }.into());
         }
     }
-    let missing = missing_libraries(&program, step)?;
+    let variables = step.run.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+    let missing = Libraries::of(&program, &variables).map_err(PreflightError::from)?.missing();
     if !missing.is_empty() {
         return Err(PreflightError::Libraries { program, missing }.into());
     }
@@ -88,40 +83,5 @@ pub(super) fn manager(spec: &JobSpec) -> Result<&'static ManagerEntry, Allocatio
     match launchers::registered().passed_over(has_command).filter(|_| !is_chosen) {
         Some((facts, help)) => Err(AllocationError::NoAllocation { manager: facts.title, help }),
         None => managers::find(facts.name),
-    }
-}
-
-/// The shared libraries of a program that the loader does not find. None for scripts, for static programs, and on
-/// systems without `ldd`.
-fn missing_libraries(program: &Path, step: &Step) -> Result<Vec<String>, PreflightError> {
-    let mut magic = [0_u8; 4];
-    let is_elf = File::open(program).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF";
-    if !is_elf || env::current_exe().is_ok_and(|own| own == program) {
-        return Ok(Vec::new());
-    }
-    let variables = step.run.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
-    let file = program.to_string_lossy();
-    match external_command::run("ldd", &[&file], &variables, ANSWER_WITHIN) {
-        Ok(answer) => Ok(not_found(&answer.output)),
-        // Not every system has `ldd`.
-        Err(ExternalCommandError::Start { .. }) => Ok(Vec::new()),
-        Err(timeout) => Err(timeout.into()),
-    }
-}
-
-fn not_found(listing: &str) -> Vec<String> {
-    let missing = listing.lines().filter_map(|line| line.trim().strip_suffix("=> not found"));
-    missing.map(|name| name.trim().to_owned()).collect::<BTreeSet<_>>().into_iter().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_libraries_are_listed_once_each() {
-        let listing = "\tlibmpi.so.40 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\
-                       \tlibmpi.so.40 => not found\n\tlibscr.so.0 => not found\n";
-        assert_eq!(not_found(listing), ["libmpi.so.40", "libscr.so.0"]);
     }
 }

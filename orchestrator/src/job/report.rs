@@ -64,7 +64,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
             checkpoint_directory: current.map(|current| current.1),
             complete,
             output: last,
-            ..PrefixReport::new(prefix.clone())
+            ..PrefixReport::new(prefix.clone(), driver.spec.event_log)
         },
         took: began.elapsed(),
         ..RunReport::default()
@@ -159,7 +159,7 @@ fn of_earlier_step(spec: &JobSpec, at: usize, earlier: &EarlierSteps) -> RunRepo
         files: PrefixReport {
             checkpoint: current.as_ref().and_then(|current| current.0),
             checkpoint_directory: current.map(|current| current.1),
-            ..PrefixReport::new(prefix)
+            ..PrefixReport::new(prefix, spec.event_log)
         },
         ..RunReport::default()
     }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_core::redundancy::numbers::SchemeNumber;
 use holdfast_core::redundancy::registry;
-use holdfast_model::{Descriptor, HaltChange, Level, NodeName};
+use holdfast_model::{Descriptor, HaltChange, Level, NodeName, RestartPolicy};
 use holdfast_rank::RankSettings;
 use holdfast_wire::run;
 
@@ -78,7 +78,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         prefix: prefix.to_owned(),
         caches: caches.collect(),
         descriptors,
-        restart: checkpoint.restart,
+        restart: RestartPolicy { from_prefix: step.restarts_from_prefix(), ..checkpoint.restart },
         flush: checkpoint.flush,
         crc: checkpoint.crc,
         source: run::SourceName(checkpoint.source.to_owned()),

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::state_directory::StateDirectory;
-
 use super::error::RunError;
 use super::reporter::Reporter;
 use super::requeue::{self, RequeueError};
@@ -74,15 +72,14 @@ impl<'job> JobShell<'job> {
         })
     }
 
-    /// The event log of a prefix directory, and the screen.
+    /// The event log of a prefix directory, if one is written, and the screen.
     ///
     /// # Errors
     /// The log cannot be opened.
     pub(super) fn reporter(&self, prefix: &Path) -> Result<Reporter, RunError> {
-        let event_log =
-            EventLog::open(StateDirectory::below(prefix).path(), &self.spec.job, self.spec.group_access.access())
-                .map_err(RunError::io("open the event log"))?;
-        Ok(Reporter { event_log: Some(event_log), screen: self.screen.clone() })
+        let event_log = EventLog::in_state_of(prefix, &self.spec.job, self.spec.log_access())
+            .map_err(RunError::io("open the event log"))?;
+        Ok(Reporter { event_log, screen: self.screen.clone() })
     }
 
     /// The supervisor of the agents on the nodes of the job.

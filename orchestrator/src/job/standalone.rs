@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::owned::Access;
 use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::agent::{KillRequest, PollRequest};
@@ -29,7 +30,7 @@ use crate::exit;
 use crate::fleet::{AgentClient, AgentRecord, Roster};
 use crate::host::user_name;
 use crate::params::Parameters;
-use crate::spec::{Checkpoint, GroupAccess, JobSpec};
+use crate::spec::{Checkpoint, JobSpec};
 
 /// An agent of a running job that does not answer within this is left out of a preview.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -49,6 +50,8 @@ pub struct Roots {
     pub user: String,
     /// The settings with the paths of control and cache directories.
     pub checkpoint: Checkpoint,
+    /// Write the event log.
+    pub event_log: bool,
     /// A node whose file systems do not respond for this long is faulty.
     pub disk_timeout: Duration,
     /// Requests to agents that are under way at a time, at most.
@@ -107,8 +110,8 @@ async fn of_state(
 ) -> Result<DrainReport, StandaloneError> {
     let allocation = state.allocation.reopen(None, logs(prefix)).await?;
     end_step(prefix, &state).await;
-    let log = event_log(prefix, &state.agents.job, state.group_access)?;
-    let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
+    let event_log = event_log(prefix, &state.agents.job, state.log_access())?;
+    let reporter = Reporter { event_log, screen: screen.clone() };
     let mut agents = DrainAgents::new(Arc::clone(&allocation), state.template()?, state.requests_at_once, reporter)?;
     agents.agents.adopt(&state.running).await;
     agents.start_missing().await;
@@ -236,6 +239,15 @@ impl Source {
         }
     }
 
+    /// The access of other users to the event log; `None` if there is none.
+    fn log_access(&self) -> Option<Access> {
+        let is_written = match self {
+            Source::Roots(roots) => roots.event_log,
+            Source::Library(job) => job.spec.event_log,
+        };
+        is_written.then_some(Access::Private)
+    }
+
     fn checkpoint(&self) -> Option<&Checkpoint> {
         match self {
             Source::Roots(roots) => Some(&roots.checkpoint),
@@ -254,8 +266,8 @@ pub async fn of_source(
     let checkpoint = source.checkpoint().ok_or_else(|| StandaloneError::NoJob { prefix: prefix.to_owned() })?;
     let copies = settings::copies(checkpoint);
     let _lock = JobLock::take_of_last_job(prefix)?;
-    let log = event_log(prefix, OF_ROOTS, GroupAccess::None)?;
-    let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
+    let event_log = event_log(prefix, OF_ROOTS, source.log_access())?;
+    let reporter = Reporter { event_log, screen: screen.clone() };
     let mut agents = source.agents(prefix, reporter).await?;
     agents.start_missing().await;
     let result = agents.drain(prefix, (copies, true), requested).await;
@@ -352,8 +364,8 @@ fn logs(prefix: &Path) -> PathBuf {
     StateDirectory::below(prefix).join("agents")
 }
 
-fn event_log(prefix: &Path, job: &str, group_access: GroupAccess) -> Result<EventLog, StandaloneError> {
-    EventLog::open(StateDirectory::below(prefix).path(), job, group_access.access()).map_err(StandaloneError::EventLog)
+fn event_log(prefix: &Path, job: &str, access: Option<Access>) -> Result<Option<EventLog>, StandaloneError> {
+    EventLog::in_state_of(prefix, job, access).map_err(StandaloneError::EventLog)
 }
 
 /// Ends ranks that still run, because their files would change during the copy.

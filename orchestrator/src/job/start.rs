@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use chrono::Local as LocalTime;
 use holdfast_core::durable::{self, CreationMode};
-use holdfast_core::hostlist;
 use holdfast_core::state_directory::StateDirectory;
 use holdfast_core::state_files;
 use holdfast_model::Generation;
@@ -105,7 +104,7 @@ pub(super) fn nodes_needed(spec: &JobSpec) -> u32 {
 /// Checks that the nodes are enough for every step.
 pub(super) fn check_size(spec: &JobSpec, allocation: &dyn Allocation) -> Result<(), RunError> {
     let (nodes, needed) = (allocation.nodes(), nodes_needed(spec));
-    let have = hostlist::subtract(nodes, &spec.allocation.exclude).len();
+    let have = nodes.iter().filter(|node| !spec.allocation.is_excluded(node)).count();
     let excluded = nodes.len() - have;
     if have < needed as usize { Err(RunError::TooFewNodes { have, excluded, needed }) } else { Ok(()) }
 }
@@ -194,7 +193,7 @@ pub(super) fn state_of_step(
     let mut state = JobState::new(spec.job.clone(), allocation, template);
     state.command = Some(step.run.command.clone());
     state.source = Some(step.checkpoint.source.to_owned());
-    state.group_access = spec.group_access;
+    (state.group_access, state.event_log) = (spec.group_access, spec.event_log);
     let copies = settings::copies(&step.checkpoint);
     (state.crc, state.copy_bytes, state.copy_threads) = (copies.crc, copies.buffer_bytes, copies.threads);
     state.container = copies.container;

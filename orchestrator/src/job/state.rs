@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable;
-use holdfast_core::owned::OwnedError;
+use holdfast_core::owned::{Access, OwnedError};
 use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::{ContainerPolicy, Generation, NodeName};
 use holdfast_wire::run::TrustMaterial;
@@ -50,6 +50,9 @@ pub struct JobState {
     /// Who else may read the files that `status` shows.
     #[serde(default)]
     pub group_access: GroupAccess,
+    /// Write the event log.
+    #[serde(default = "written")]
+    pub event_log: bool,
     /// The last known agents.
     pub running: BTreeMap<NodeName, AgentRecord>,
     /// The halt conditions of the spec were set in the halt files, which is done once.
@@ -238,7 +241,17 @@ pub fn generation_directory(prefix: &Path, generation: Generation) -> PathBuf {
     StateDirectory::below(prefix).join("generations").join(generation.to_string())
 }
 
+/// The event log of a state that an older version wrote.
+fn written() -> bool {
+    true
+}
+
 impl JobState {
+    /// The access of other users to the event log; `None` if there is none.
+    pub fn log_access(&self) -> Option<Access> {
+        self.event_log.then(|| self.group_access.access())
+    }
+
     /// The state of a job that begins.
     pub fn new(job: String, allocation: AllocationRecord, agents: AgentTemplate) -> Self {
         JobState {
@@ -252,6 +265,7 @@ impl JobState {
             agents: agents.settings,
             trust: Some(agents.trust),
             group_access: GroupAccess::default(),
+            event_log: true,
             running: BTreeMap::new(),
             halt_set: false,
             crc: true,

@@ -30,8 +30,6 @@ pub enum AllowedSource {
 pub enum Effect {
     /// It has the effect that the text describes.
     Acts(String),
-    /// It is an error, with this reason.
-    Refused(&'static str),
     /// It has no effect, and a warning gives this reason.
     Warned(&'static str),
 }

@@ -42,7 +42,7 @@ impl Defaults {
             Ok((declared.name, value.unwrap_or(declared.default)))
         };
         Ok(Defaults {
-            copy_type: CopyType { scheme: registry::named(copy_type.value.trim()), origin: copy_type.origin.clone() },
+            copy_type: CopyType { scheme: value::scheme(&copy_type.value), origin: copy_type.origin.clone() },
             cache_base: cache_base.read(value::directory).unwrap_or_default(),
             cache_base_origin: cache_base.origin.clone(),
             cache_size: resolver.setting("SCR_CACHE_SIZE")?.read(value::whole).unwrap_or_default(),
@@ -271,8 +271,7 @@ fn checkpoint_descriptors(
     }
     let mut descriptors = Vec::new();
     for (index, row) in (0_u32..).zip(rows) {
-        let scheme = |text: &str| registry::named(text.trim());
-        let scheme = row.get(NAME, "TYPE", registry::DEFAULT, ValueKind::Scheme, scheme)?;
+        let scheme = row.get(NAME, "TYPE", registry::DEFAULT, ValueKind::Scheme, value::scheme)?;
         let numbers = registry::numbers_of(scheme);
         let known: Vec<&str> = KEYS.iter().copied().chain(numbers.iter().map(|number| number.name.as_str())).collect();
         warnings.extend(row.unknown(&known));

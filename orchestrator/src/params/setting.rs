@@ -83,9 +83,6 @@ pub enum ParamError {
         origin: Origin,
         expected: &'static str,
     },
-    /// A value that Holdfast does not support.
-    #[error("{name}={value} ({origin}) is not supported: {reason}")]
-    Refused { name: &'static str, value: String, origin: Origin, reason: &'static str },
     /// Something that other settings need is not set.
     #[error("{name} is not set: {why}")]
     Missing {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use holdfast_core::kvtree::Tree;
+
 use super::conf::ConfLine;
 use super::declaration::{AllowedSource, Declaration, Effect};
 use super::origin::{FileLine, Origin};
@@ -40,6 +42,42 @@ impl Sources {
         self.system = entries;
         self
     }
+
+    /// What the first source that has a parameter says about it: each value, with the further pairs of its line. Empty
+    /// if none has it. `allowed` are the sources that may set it.
+    pub fn tree(&self, name: &str, allowed: AllowedSource) -> Tree {
+        let is_fixed = self.fixed(name).is_some();
+        let mut tree = Tree::new();
+        let user_may = allowed != AllowedSource::SystemFile && !is_fixed;
+        let variable = self.environment.get(name).filter(|_| user_may && allowed != AllowedSource::Files);
+        if let Some(value) = variable {
+            tree.entry(value);
+            return tree;
+        }
+        let files_may = allowed != AllowedSource::Environment;
+        for (lines, may) in [(&self.user, files_may && user_may), (&self.system, files_may)] {
+            for line in lines.iter().filter(|line| may && line.key == name) {
+                let pairs = tree.entry(&line.value);
+                line.pairs.iter().for_each(|(key, value)| pairs.put(key, value));
+            }
+            if !tree.is_empty() {
+                break;
+            }
+        }
+        tree
+    }
+
+    /// The line of the system file that fixes this parameter.
+    fn fixed(&self, name: &str) -> Option<&FileLine> {
+        let of = |name: &str| {
+            self.system.iter().rfind(|entry| entry.key == name).and_then(|entry| match &entry.origin {
+                Origin::Fixed(place) => Some(place),
+                _ => None,
+            })
+        };
+        let others = FIXED_TOGETHER.iter().find(|group| group.contains(&name)).into_iter().flatten();
+        of(name).or_else(|| others.into_iter().find_map(|other| of(other)))
+    }
 }
 
 /// Parameters that set the same thing: if the system file fixes one, the others are fixed too.
@@ -68,13 +106,10 @@ impl<'a> Resolver<'a> {
         let Some((value, origin)) = self.find(parameter) else {
             return Ok(Setting { name, value: default.clone(), origin: Origin::Default });
         };
-        match parameter.effect {
-            Effect::Refused(reason) if value.trim() != default => {
-                Err(ParamError::Refused { name, value, origin, reason })
-            }
-            _ if kind.accepts(&value) => Ok(Setting { name, value, origin }),
-            _ => Err(ParamError::Value { name: (*name).to_owned(), value, origin, expected: kind.expected() }),
+        if !kind.accepts(&value) {
+            return Err(ParamError::Value { name: (*name).to_owned(), value, origin, expected: kind.expected() });
         }
+        Ok(Setting { name, value, origin })
     }
 
     /// The value of a parameter that has one, at least by default.
@@ -101,27 +136,15 @@ impl<'a> Resolver<'a> {
     /// The lines of a table: all of the first source that has any.
     pub(super) fn table(&self, name: &str) -> Vec<&'a ConfLine> {
         let Sources { user, system, .. } = self.sources;
-        let user = if self.fixed(name).is_some() { &[][..] } else { user };
+        let user = if self.sources.fixed(name).is_some() { &[][..] } else { user };
         let lines = |entries: &'a [ConfLine]| entries.iter().filter(|entry| entry.key == name).collect::<Vec<_>>();
         [user, system].into_iter().map(lines).find(|lines| !lines.is_empty()).unwrap_or_default()
-    }
-
-    /// The line of the system file that fixes this parameter.
-    fn fixed(&self, name: &str) -> Option<&'a FileLine> {
-        let of = |name: &str| {
-            self.sources.system.iter().rfind(|entry| entry.key == name).and_then(|entry| match &entry.origin {
-                Origin::Fixed(place) => Some(place),
-                _ => None,
-            })
-        };
-        let others = FIXED_TOGETHER.iter().find(|group| group.contains(&name)).into_iter().flatten();
-        of(name).or_else(|| others.into_iter().find_map(|other| of(other)))
     }
 
     fn find(&self, parameter: &Declaration) -> Option<(String, Origin)> {
         let Sources { environment, user, system } = self.sources;
         let Declaration { name, source, .. } = parameter;
-        let user_may = *source != AllowedSource::SystemFile && self.fixed(name).is_none();
+        let user_may = *source != AllowedSource::SystemFile && self.sources.fixed(name).is_none();
         let files_may = *source != AllowedSource::Environment;
         // Of a repeated key the last line counts, as for the original's serial programs.
         let last = |entries: &[ConfLine], may: bool| {
@@ -199,7 +222,7 @@ impl<'a> Resolver<'a> {
         if let Effect::Warned(reason) = declared.effect {
             return (value.trim() != declared.default).then_some(ParamWarningKind::NoEffect(reason));
         }
-        let fixed = self.fixed(declared.name).filter(|_| !of_system);
+        let fixed = self.sources.fixed(declared.name).filter(|_| !of_system);
         fixed.map(|place| ParamWarningKind::Fixed(place.clone()))
     }
 }

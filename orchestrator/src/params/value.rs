@@ -2,7 +2,8 @@
 
 use holdfast_core::control::node_path;
 use holdfast_core::hostlist;
-use holdfast_core::redundancy::registry;
+use holdfast_core::redundancy::{local, registry};
+use holdfast_model::Scheme;
 
 /// What the value of a parameter must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl ValueKind {
             ValueKind::Directory => directory(text).is_some(),
             ValueKind::PathName => node_path::base_name(text).is_ok(),
             ValueKind::Hosts => hostlist::expand(text).is_ok(),
-            ValueKind::Scheme => registry::named(text.trim()).is_some(),
+            ValueKind::Scheme => scheme(text).is_some(),
             ValueKind::Text => true,
         }
     }
@@ -57,6 +58,12 @@ impl ValueKind {
             ValueKind::Text => "text",
         }
     }
+}
+
+/// A redundancy scheme by its name. SCR 3 has another name for LOCAL.
+pub fn scheme(text: &str) -> Option<Scheme> {
+    let name = text.trim();
+    if name.eq_ignore_ascii_case("SINGLE") { Some(local::NAME) } else { registry::named(name) }
 }
 
 /// A switch: 0 is off, 1 is on.

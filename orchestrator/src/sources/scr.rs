@@ -3,7 +3,7 @@
 use holdfast_agent::sources::scr::ENTRY;
 
 use super::without_processes::{no_further_check, no_saver, no_schedule};
-use crate::spec::{CheckpointSource, KeyFacts, SourceFacts};
+use crate::spec::{CheckpointSource, FROM_PREFIX, KeyFacts, SourceFacts};
 
 const INTERPOSE_HELP: &str = "files are intercepted with `source: scr` only: write that source, or leave the key out";
 
@@ -12,7 +12,11 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
         agent: &ENTRY,
         doc: "the application, through Holdfast's API",
         keys: KeyFacts {
-            takes: &[("interpose.files", INTERPOSE_HELP), ("interpose.library", INTERPOSE_HELP)],
+            takes: &[
+                ("interpose.files", INTERPOSE_HELP),
+                ("interpose.library", INTERPOSE_HELP),
+                (FROM_PREFIX, "leave it out: each rank reads its own files only"),
+            ],
             without: &[],
         },
         can_be_interposed: true,

@@ -7,7 +7,7 @@ use holdfast_wire::run::NODE_PLACEHOLDER;
 
 use super::without_processes::{no_saver, no_schedule};
 use crate::spec::library_parameters;
-use crate::spec::{Checkpoint, CheckpointSource, KeyFacts, SourceFacts, StepCheck};
+use crate::spec::{Checkpoint, CheckpointSource, FROM_PREFIX, KeyFacts, SourceFacts, StepCheck};
 
 const BY_LIBRARY: &str = "leave it out: the library itself restores files and makes redundancy";
 
@@ -17,7 +17,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
         doc: "LLNL's own SCR library, which gets the settings as SCR_* variables; the control base must be that of its \
               system file",
         keys: KeyFacts {
-            takes: &[],
+            takes: &[(FROM_PREFIX, "")],
             without: &[
                 ("crc.on_restart", BY_LIBRARY),
                 ("redundancy_width", BY_LIBRARY),

@@ -8,10 +8,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_model::NodeName;
 
-use super::keys::{Section, entry, keys, of_managers};
+use super::keys::{Section, entry, keys, of_managers, scr};
 use super::manager_settings::ManagerSettings;
 use super::registered::{Chosen, EntryKind, ManagerFacts, NodeCount};
 use super::value_kinds::{duration, host_list, whole};
+use crate::params::declaration::AllowedSource;
 
 /// More virtual nodes than this on one machine is a typing mistake: each is a process.
 const MAX_LOCAL_NODES: u64 = 1024;
@@ -29,6 +30,8 @@ pub struct Allocation {
     pub hosts: Vec<NodeName>,
     /// Nodes that get no ranks; some may not be in the allocation.
     pub exclude: Vec<NodeName>,
+    /// The nodes that are used; empty for all. Some may not be in the allocation.
+    pub only: Vec<NodeName>,
     /// When the allocation ends, counted from its start. Local and ssh manager only; `None` = never.
     pub time_limit: Option<Duration>,
     /// The keys that each manager declares. Without effect, they are refused or have their defaults.
@@ -36,6 +39,11 @@ pub struct Allocation {
 }
 
 impl Allocation {
+    /// True if the node gets no ranks: it is excluded, or not one of those to use.
+    pub fn is_excluded(&self, node: &NodeName) -> bool {
+        self.exclude.contains(node) || !(self.only.is_empty() || self.only.contains(node))
+    }
+
     /// The settings of a manager, if it is registered.
     pub fn settings_of<S: ManagerSettings>(&self) -> Option<&S> {
         self.settings.iter().find_map(|settings| (&**settings as &dyn Any).downcast_ref())
@@ -66,6 +74,7 @@ pub struct WrittenAllocation {
     settings: Vec<Arc<dyn ManagerSettings>>,
     hosts: Vec<NodeName>,
     exclude: Vec<NodeName>,
+    only: Vec<NodeName>,
     /// The nodes that the manager names in variables.
     allocated: Vec<NodeName>,
 }
@@ -81,6 +90,8 @@ keys! {
     /// Nodes that are not used: `n[3,5-7]`. They get no ranks and need no agent. Names that are not in the allocation
     /// are reported. While the job runs, `holdfast nodes` excludes others, or includes these.
     exclude = host_list().optional().scr("SCR_EXCLUDE_NODES"),
+    /// The nodes that are used, of those of the allocation: `n[3,5-7]`. The others count as excluded. Default: all.
+    only = host_list().optional().scr(scr("SCR_NODELIST").only_from(AllowedSource::Environment)),
     /// What only one manager has.
     settings = of_managers(),
     |section| {
@@ -89,8 +100,8 @@ keys! {
         let counts_hosts = facts.is_some_and(|facts| facts.nodes == NodeCount::Hosts);
         let nodes = if counts_hosts { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
         let manager = facts.map(|facts| facts.name);
-        let (exclude, allocated) = (exclude.unwrap_or_default(), Vec::new());
-        WrittenAllocation { manager, nodes, time_limit, settings, hosts, exclude, allocated }
+        let (exclude, only) = (exclude.unwrap_or_default(), only.unwrap_or_default());
+        WrittenAllocation { manager, nodes, time_limit, settings, hosts, exclude, only, allocated: Vec::new() }
     }
 }
 
@@ -124,19 +135,28 @@ impl WrittenAllocation {
     }
 
     fn usable_of(&self, nodes: u32) -> u32 {
-        let excluded: HashSet<&str> = self.exclude.iter().map(NodeName::as_str).collect();
+        let is_usable = self.is_usable();
         let excluded = match (&*self.hosts, &*self.allocated) {
-            ([], []) => (0..nodes).filter(|index| excluded.contains(virtual_node(*index).as_str())).count(),
-            ([], allocated) => allocated.iter().filter(|node| excluded.contains(node.as_str())).count(),
-            (hosts, _) => hosts.iter().filter(|host| excluded.contains(host.as_str())).count(),
+            ([], []) => (0..nodes).filter(|index| !is_usable(&virtual_node(*index))).count(),
+            ([], allocated) => allocated.iter().filter(|node| !is_usable(node)).count(),
+            (hosts, _) => hosts.iter().filter(|host| !is_usable(host)).count(),
         };
         nodes.saturating_sub(u32::try_from(excluded).unwrap_or(u32::MAX))
     }
 
-    /// The smallest number of virtual nodes of which so many are not excluded.
+    /// Whether a node gets ranks, for many nodes.
+    fn is_usable(&self) -> impl Fn(&NodeName) -> bool {
+        let names = |nodes: &'_ [NodeName]| nodes.iter().cloned().collect::<HashSet<NodeName>>();
+        let (excluded, only) = (names(&self.exclude), names(&self.only));
+        move |node| !excluded.contains(node) && (only.is_empty() || only.contains(node))
+    }
+
+    /// The smallest number of virtual nodes of which so many are not excluded; `needed` if there is none.
     fn enough(&self, needed: u32) -> u32 {
-        let excluded: HashSet<&str> = self.exclude.iter().map(NodeName::as_str).collect();
-        let mut usable = (0..u32::MAX).filter(|index| !excluded.contains(virtual_node(*index).as_str()));
+        let is_usable = self.is_usable();
+        // Those to use may be too few, or have other names.
+        let last = if self.only.is_empty() { u64::MAX } else { MAX_LOCAL_NODES };
+        let mut usable = (0..u32::try_from(last).unwrap_or(u32::MAX)).filter(|index| is_usable(&virtual_node(*index)));
         let last = needed.checked_sub(1).and_then(|before| usable.nth(before as usize));
         last.map_or(needed, |last| last + 1)
     }
@@ -151,7 +171,7 @@ impl WrittenAllocation {
     pub(super) fn with_exactly(self, nodes: u32) -> Allocation {
         let nodes = self.nodes.unwrap_or(nodes);
         let usable = self.usable_of(nodes);
-        let WrittenAllocation { manager, time_limit, settings, hosts, exclude, .. } = self;
-        Allocation { manager, nodes, usable, hosts, exclude, time_limit, settings }
+        let WrittenAllocation { manager, time_limit, settings, hosts, exclude, only, .. } = self;
+        Allocation { manager, nodes, usable, hosts, exclude, only, time_limit, settings }
     }
 }

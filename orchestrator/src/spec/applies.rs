@@ -45,6 +45,11 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, regi
             let help = "leave it out, or write `fetch: true`".to_owned();
             refuse(reader, &format!("{path}checkpoint.restart.fetch_width"), message, help);
         }
+        if step.checkpoint.flush.container.is_some() {
+            let message = "`from_prefix` is impossible with `flush: {container: …}`".to_owned();
+            let help = "leave one of them out: the ranks cannot read their files in a container".to_owned();
+            refuse(reader, &format!("{path}checkpoint.restart.from_prefix"), message, help);
+        }
         let source = &step.source.facts;
         check_entry(EntryKind::Source, (source.agent.name, &source.keys), &format!("{path}checkpoint"), reader);
     }
@@ -129,12 +134,12 @@ fn check_suits(launcher: &LauncherFacts, manager: &ManagerFacts, key: &str, read
 /// Refuses the keys of `section` that have no effect with the entry in force: those of its own list, and those that
 /// other entries take.
 fn check_entry(kind: EntryKind, (name, keys): (&str, &KeyFacts), section: &str, reader: &Reader) {
-    let KeyFacts { takes, without } = keys;
+    let KeyFacts { without, .. } = keys;
     let entries = reader.registered.entries(kind);
     let of_others = entries.iter().flat_map(|(_, keys)| keys.takes);
     let mut refused: Vec<&str> = Vec::new();
     for (key, help) in without.iter().chain(of_others) {
-        if refused.contains(key) || takes.iter().any(|(taken, _)| taken == key) {
+        if refused.contains(key) || keys.takes(key) {
             continue;
         }
         refused.push(key);

@@ -43,7 +43,7 @@ const MESSAGE_BUFFER: Parameter =
 /// Selects one scheme, or several descriptors.
 const COPY_TYPE: Parameter = Parameter {
     value: Some(ParameterValue::Text),
-    effect: "one descriptor, key {key}; FILE: CKPTDESC lines",
+    effect: "one descriptor, key {key}; SINGLE of SCR 3: `local`; FILE: CKPTDESC lines",
     of_each: false,
     ..scr("SCR_COPY_TYPE")
 };
@@ -375,7 +375,10 @@ keys! {
     /// Number of ranks whose files are fetched at a time. If it is smaller than the number of nodes, the nodes take
     /// turns.
     fetch_width = whole(1..=u32::MAX.into()).or(256).scr("SCR_FETCH_WIDTH"),
-    |_section| { RestartPolicy { distribute, fetch, fetch_width } }
+    /// The ranks read the files in the prefix directory itself, for programs whose ranks read each other's files. A
+    /// checkpoint in the caches is flushed first, and then deleted from them.
+    from_prefix = switch().or(false).scr("SCR_GLOBAL_RESTART"),
+    |_section| { RestartPolicy { distribute, fetch, fetch_width, from_prefix } }
 }
 
 keys! {
@@ -387,7 +390,10 @@ keys! {
     on_flush = switch().or(true).scr("SCR_CRC_ON_FLUSH"),
     /// Before a restart from the caches, compare the files that stay where they are.
     on_restart = switch().or(true),
-    |_section| { CrcPolicy { on_copy, on_flush, on_restart } }
+    /// Before a checkpoint is deleted from the caches, compare its files, and report those that differ: memory or disk
+    /// of that node may be defective. Each file is read for it.
+    on_delete = switch().or(false).scr("SCR_CRC_ON_DELETE"),
+    |_section| { CrcPolicy { on_copy, on_flush, on_restart, on_delete } }
 }
 
 keys! {

@@ -10,6 +10,10 @@ use super::registered::SourceFacts;
 use super::run::RunSpec;
 use super::supervision::{Health, Progress};
 
+/// The key below `checkpoint:` with which ranks read the files in the prefix directory itself. Only sources that list
+/// it can do that.
+pub const FROM_PREFIX: &str = "restart.from_prefix";
+
 /// What produces the checkpoint files of a step.
 #[derive(Debug)]
 pub struct CheckpointSource {

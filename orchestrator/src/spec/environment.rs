@@ -21,7 +21,7 @@ use super::settings::Origin;
 use crate::params::conf::{self, ConfError, FileOwner};
 use crate::params::descriptors::CheckpointDescriptor;
 use crate::params::source::Sources;
-use crate::params::{self, CopyType, ParamError, Parameters, value};
+use crate::params::{self, CopyType, ParamError, ParamWarning, ParamWarningKind, Parameters, Setting, value};
 
 /// The site's file: in SCR the system configuration file. Without it, the file of this path below the directory in
 /// which the program is installed counts (`/opt/holdfast/bin/holdfast`: `/opt/holdfast/etc/holdfast/scr.conf`).
@@ -89,6 +89,14 @@ impl Environment {
     /// As [`Environment::of_process`].
     pub fn parameters_of_process() -> Result<Parameters, EnvironmentError> {
         resolve(&process_variables().collect(), &system_file())
+    }
+
+    /// What the values of SCR's parameters of this process come from.
+    ///
+    /// # Errors
+    /// A file that cannot be read or parsed.
+    pub fn sources_of_process() -> Result<Sources, EnvironmentError> {
+        sources(&process_variables().collect(), &system_file())
     }
 
     /// These variables, the file of their `SCR_CONF_FILE`, and this system file, if it exists.
@@ -182,8 +190,13 @@ impl Environment {
 
     fn take_runs(&mut self, parameters: &Parameters) {
         // SCR_RUNS counts the first launch, SCR_RETRIES those after it.
-        let given = |name: &str, first: i64| parameters.get(name).map(|set| (set, first));
-        let Some((set, first)) = given("SCR_RUNS", 1).or_else(|| given("SCR_RETRIES", 0)) else { return };
+        let (runs, retries) = (parameters.get("SCR_RUNS"), parameters.get("SCR_RETRIES"));
+        let Some((set, first)) = runs.map(|set| (set, 1)).or(retries.map(|set| (set, 0))) else { return };
+        if let (Some(_), Some(Setting { name, origin, .. })) = (runs, retries) {
+            let (name, origin) = ((*name).to_owned(), origin.clone());
+            let kind = ParamWarningKind::NoEffect("SCR_RUNS takes precedence");
+            self.warnings.push(ParamWarning { name, origin, kind }.to_string());
+        }
         let attempts = match set.read(value::signed) {
             // No limit.
             Some(count) if count < 0 => u32::MAX,
@@ -277,6 +290,10 @@ fn process_variables() -> impl Iterator<Item = (String, String)> {
 }
 
 fn resolve(variables: &BTreeMap<String, String>, system_file: &Path) -> Result<Parameters, EnvironmentError> {
+    Ok(Parameters::resolve(&declared(), &sources(variables, system_file)?)?)
+}
+
+fn sources(variables: &BTreeMap<String, String>, system_file: &Path) -> Result<Sources, EnvironmentError> {
     let mut sources = Sources::new(variables.clone());
     if let Some(path) = sources.user_file().map(str::to_owned) {
         sources = sources.with_user_file(conf::read(Path::new(&path), FileOwner::User)?);
@@ -284,5 +301,5 @@ fn resolve(variables: &BTreeMap<String, String>, system_file: &Path) -> Result<P
     if system_file.exists() {
         sources = sources.with_system_file(conf::read(system_file, FileOwner::System)?);
     }
-    Ok(Parameters::resolve(&declared(), &sources)?)
+    Ok(sources)
 }

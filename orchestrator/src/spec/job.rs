@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::allocation::{self, Allocation};
 use super::checkpoint::Checkpoint;
-use super::checkpoint_source::CheckpointSource;
+use super::checkpoint_source::{CheckpointSource, FROM_PREFIX};
 use super::keys::{Parameter, keys, list, scr, section, section_as_above, section_unless, words};
 use super::pairs::{self, Replicated};
 use super::reading::Reader;
@@ -18,7 +18,7 @@ use super::registry::Registry;
 use super::run::{self, RunSpec};
 use super::settings::Settings;
 use super::supervision::{Halt, Health, Progress, Relaunch, Requeue, SiteCommand};
-use super::value_kinds::{Choice, ParameterValue, choice, path, text};
+use super::value_kinds::{Choice, ParameterValue, choice, path, switch, text};
 
 /// A job: the series of runs and allocations that completes one simulation.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct JobSpec {
     /// The job's directory on the parallel file system.
     pub prefix: PathBuf,
     pub group_access: GroupAccess,
+    /// Write the event log.
+    pub event_log: bool,
     pub keep_cache: KeepCache,
     pub requeue: Option<Requeue>,
     pub allocation: Allocation,
@@ -67,6 +69,15 @@ pub struct Step {
     pub key_path: String,
     /// What [`Checkpoint::source`] names.
     pub source: &'static CheckpointSource,
+}
+
+impl Step {
+    /// True if the ranks read the checkpoint that they restart from in the prefix directory: the settings ask for it,
+    /// and the source and the files permit it.
+    pub fn restarts_from_prefix(&self) -> bool {
+        let Checkpoint { restart, flush, .. } = &self.checkpoint;
+        restart.from_prefix && self.source.facts.keys.takes(FROM_PREFIX) && flush.container.is_none()
+    }
 }
 
 /// The user and the job id of directory names, where parameters set them.
@@ -131,6 +142,11 @@ impl Choice for KeepCache {
 }
 
 impl JobSpec {
+    /// The access of other users to the event log; `None` if there is none.
+    pub fn log_access(&self) -> Option<Access> {
+        self.event_log.then(|| self.group_access.access())
+    }
+
     /// True if `run` is a top-level key: one step, in the job's own prefix.
     pub fn has_short_form(&self) -> bool {
         matches!(&self.steps[..], [step] if step.prefix == self.prefix)
@@ -168,8 +184,8 @@ const PREFIX: Parameter = Parameter {
 keys! {
     JobSpec => WrittenJob;
     /// Kind of the spec. `job`: after a node loss the job is relaunched on healthy nodes. `replicated`: `pairs` of main
-    /// and replica, see docs/pairs.md; of the other keys only `job`, `prefix`, `group_access`, `requeue`, `allocation`,
-    /// `checkpoint.control`, `health` and `halt.before_end` have an effect.
+    /// and replica, see docs/pairs.md; of the other keys only `job`, `prefix`, `group_access`, `event_log`, `requeue`,
+    /// `allocation`, `checkpoint.control`, `health` and `halt.before_end` have an effect.
     kind = choice().or(JobKind::Job),
     /// The job's name; becomes part of paths.
     job = text().or("job".to_owned()).scr(scr("SCR_JOB_NAME").default("")),
@@ -180,6 +196,8 @@ keys! {
     /// What members of the group of `<prefix>/.holdfast` may do. `status`: run `holdfast status`, if the umask permits
     /// the group to read (027 or 022, for example); they never get the job's key.
     group_access = choice().or(GroupAccess::None),
+    /// Write the event log, `<prefix>/.holdfast/events.jsonl`. Without it `holdfast status` shows no history.
+    event_log = switch().or(true).scr("SCR_LOG_ENABLE"),
     /// What stays in the caches and control directories of the nodes when a run ends with exit code 75. `all`: another
     /// `holdfast run` in the same allocation restarts from the caches, and `holdfast drain` removes them; `none`:
     /// nothing. After any other end nothing stays, except files that could not be drained.
@@ -249,6 +267,7 @@ keys! {
             job,
             prefix,
             group_access,
+            event_log,
             keep_cache,
             requeue,
             allocation,

@@ -56,7 +56,7 @@ mod without_choice;
 
 pub use allocation::{Allocation, virtual_node};
 pub use checkpoint::{Cache, Checkpoint, ControlDirectory, Redundancy};
-pub use checkpoint_source::{CheckpointSource, StepCheck};
+pub use checkpoint_source::{CheckpointSource, FROM_PREFIX, StepCheck};
 pub use diagnostics::{Diagnostic, Diagnostics, Position};
 pub use document::MAX_BYTES;
 pub use jubatus::{Jubatus, JubatusServer};

@@ -568,8 +568,8 @@ impl<'a> KnownNodes<'a> {
             (_, Some(names)) => node.find(names).and_then(|at| names.get(at)),
             (NodeReference::Position(_), None) => None,
         };
-        if let Some(name) = name.filter(|name| self.allocation.exclude.contains(name)) {
-            let help = "choose another node, or remove it from `allocation.exclude`";
+        if let Some(name) = name.filter(|name| self.allocation.is_excluded(name)) {
+            let help = "choose another node, or change `allocation.exclude` or `allocation.only`";
             reader.mistake(key, format!("the node {name} is excluded"), help);
         }
     }

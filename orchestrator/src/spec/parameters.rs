@@ -10,7 +10,7 @@ const NO_DATABASE: &str = "events are written to the event log only, not to a da
 /// Every parameter: those without a key behind the others.
 pub fn declared() -> Vec<Declaration> {
     let of_keys = keys::parameters(&JobSpec::declared());
-    of_keys.into_iter().map(of_key).chain(without_key()).collect()
+    of_keys.into_iter().map(of_key).chain(without_key()).chain(of_scr_3()).collect()
 }
 
 fn of_key(key: ParameterKey) -> Declaration {
@@ -29,40 +29,37 @@ fn of_key(key: ParameterKey) -> Declaration {
     Declaration { name: parameter.name, default, source: parameter.source, value, effect }
 }
 
+fn declaration(
+    name: &'static str,
+    default: &str,
+    source: AllowedSource,
+    value: ParameterValue,
+    effect: Effect,
+) -> Declaration {
+    Declaration { name, default: default.to_owned(), source, value, effect }
+}
+
+fn acts(text: &str) -> Effect {
+    Effect::Acts(text.to_owned())
+}
+
 /// The parameters that no key has: they concern the process or several keys, or have no effect.
-fn without_key() -> [Declaration; 19] {
+fn without_key() -> [Declaration; 15] {
     use AllowedSource::{Any, Environment, Files};
-    use ParameterValue::{Counting, Hosts, PathName, Signed, Switch, Text, Whole};
-    let declaration = |name, default: &str, source, value, effect| {
-        let default = default.to_owned();
-        Declaration { name, default, source, value, effect }
-    };
-    let acts = |text: &str| Effect::Acts(text.to_owned());
+    use ParameterValue::{Counting, PathName, Signed, Switch, Text, Whole};
     let no_flush_poll = "agents receive flush orders at once; a transfer file of LLNL's library is read every 50 ms";
-    let no_global_restart = "ranks restart from files in cache: use the path that SCR_Route_file returns, and \
-                             SCR_FLUSH_ON_RESTART=1 to have the checkpoint on the prefix directory as well";
+    let debug = "level of the internal log on standard error, without HOLDFAST_LOG: 1 = info, 2 = debug, 3 = trace";
     let enable = "0: the application is launched once, without agents and checkpoints; its exit code";
-    let log_enable = "the event log belongs to the state of the job (`scr_log_event` obeys it)";
     let job_id = "job id in directory names; Slurm's own id stays, with a warning";
     [
         declaration("SCR_ENABLE", "1", Any, Switch, acts(enable)),
-        declaration("SCR_DEBUG", "0", Any, Whole, Effect::Warned("`--verbose` and HOLDFAST_LOG show more")),
-        declaration("SCR_LOG_ENABLE", "1", Any, Switch, Effect::Warned(log_enable)),
+        declaration("SCR_DEBUG", "0", Any, Whole, acts(debug)),
         declaration("SCR_USER_NAME", "", Any, PathName, acts("user in the names of control and cache directories")),
         declaration("SCR_JOB_ID", "", Any, PathName, acts(job_id)),
         declaration("CACHEDESC", "", Files, Text, acts("keys `base` and `keep` of `checkpoint.cache[n]`")),
         declaration("CKPTDESC", "", Files, Text, acts("keys of `checkpoint.redundancy[n]`")),
-        declaration("SCR_GLOBAL_RESTART", "0", Any, Switch, Effect::Refused(no_global_restart)),
-        declaration(
-            "SCR_CRC_ON_DELETE",
-            "0",
-            Any,
-            Switch,
-            Effect::Warned("files are not read before they are deleted"),
-        ),
         declaration("SCR_TRANSFER_SECS", "60", Any, Counting, Effect::Warned(no_flush_poll)),
         declaration("SCR_RUNS", "", Environment, Signed, acts("key `relaunch.attempts`: one less")),
-        declaration("SCR_NODELIST", "", Environment, Hosts, Effect::Warned("the nodes are those of the allocation")),
         declaration("SCR_CONF_FILE", "", Environment, Text, acts("path of the user's file")),
         declaration("SCR_DB_ENABLE", "0", Any, Text, Effect::Warned(NO_DATABASE)),
         declaration("SCR_DB_DEBUG", "0", Any, Text, Effect::Warned(NO_DATABASE)),
@@ -70,6 +67,49 @@ fn without_key() -> [Declaration; 19] {
         declaration("SCR_DB_USER", "", Any, Text, Effect::Warned(NO_DATABASE)),
         declaration("SCR_DB_PASS", "", Any, Text, Effect::Warned(NO_DATABASE)),
         declaration("SCR_DB_NAME", "", Any, Text, Effect::Warned(NO_DATABASE)),
+    ]
+}
+
+/// The parameters that SCR 3 has and version 1 has not.
+fn of_scr_3() -> [Declaration; 26] {
+    use AllowedSource::{Any, Environment};
+    use ParameterValue::{Switch, Text};
+    let set = |name, default: &str, reason| declaration(name, default, Any, Text, Effect::Warned(reason));
+    let purge = "nothing is deleted at the start: `holdfast run --from-beginning` begins without the checkpoints";
+    let watchdog = "set `health.hang_after` in the spec";
+    let bypass = "libscr of the ranks: 1 = datasets are written to and read from the prefix directory";
+    let halt_exit = "libscr of the ranks: 0 = the program is not ended when a halt condition holds";
+    [
+        declaration("SCR_CACHE_BYPASS", "0", Environment, Switch, acts(bypass)),
+        declaration("SCR_HALT_EXIT", "1", Environment, Switch, acts(halt_exit)),
+        set("SCR_CACHE_PURGE", "0", purge),
+        set("SCR_PREFIX_PURGE", "0", purge),
+        set(
+            "SCR_PREFIX_SIZE",
+            "0",
+            "nothing is deleted from the prefix directory by itself: use `holdfast index prune`",
+        ),
+        set("SCR_CURRENT", "", "use `holdfast run --checkpoint NAME` or `holdfast index current`"),
+        set("SCR_DROP_AFTER_CURRENT", "0", "newer checkpoints stay in the index"),
+        set("SCR_FETCH_BYPASS", "0", "set SCR_GLOBAL_RESTART=1: the ranks then read from the prefix directory"),
+        set("SCR_GROUP", "NODE", "a failure group is a node"),
+        set("SCR_SET_FAILURES", "2", "there is no redundancy scheme RS: XOR rebuilds one lost member of a set"),
+        set("SCR_COPY_METADATA", "1", "meta data of a rank is always copied with its files"),
+        set("SCR_FLUSH_TYPE", "SYNC", "the agents copy the files: set SCR_FLUSH_ASYNC=1 for flushes in the background"),
+        set("SCR_FLUSH_POSTSTAGE", "0", "flushes end with the job; a drain then saves the newest checkpoint"),
+        set("SCR_FLUSH_ASYNC_USLEEP", "1000", "set SCR_FLUSH_ASYNC_BW or SCR_FLUSH_ASYNC_PERCENT"),
+        set("SCR_AXL_MKDIR", "0", "directories are always made"),
+        set("SCR_WATCHDOG", "0", watchdog),
+        set("SCR_WATCHDOG_TIMEOUT", "", watchdog),
+        set("SCR_WATCHDOG_TIMEOUT_PFS", "", watchdog),
+        set("SCR_LOG_TXT_ENABLE", "1", NO_DATABASE),
+        set("SCR_LOG_SYSLOG_ENABLE", "0", NO_DATABASE),
+        set("SCR_LOG_DB_ENABLE", "0", NO_DATABASE),
+        set("SCR_LOG_DB_HOST", "", NO_DATABASE),
+        set("SCR_LOG_DB_NAME", "", NO_DATABASE),
+        set("SCR_LOG_DB_USER", "", NO_DATABASE),
+        set("SCR_LOG_DB_PASS", "", NO_DATABASE),
+        set("SCR_LOG_DB_DEBUG", "0", NO_DATABASE),
     ]
 }
 

@@ -142,6 +142,13 @@ pub struct KeyFacts {
     pub without: &'static [(&'static str, &'static str)],
 }
 
+impl KeyFacts {
+    /// True if it lists this key among those that have an effect with it.
+    pub fn takes(&self, key: &str) -> bool {
+        self.takes.iter().any(|(taken, _)| *taken == key)
+    }
+}
+
 /// When `manager: auto` selects a manager.
 #[derive(Debug)]
 pub enum Chosen {

@@ -143,9 +143,11 @@ fn check_nodes(spec: &JobSpec, step: &Step, manager: Option<&ManagerFacts>, read
                 format!("the run needs {needed} nodes, the allocation has {nodes}, {excluded} of them excluded")
             }
         };
-        let more = manager
-            .map(|manager| format!("{}, or ", (manager.more_nodes)(needed + nodes - available)))
-            .unwrap_or_default();
+        let more = match manager {
+            _ if !spec.allocation.only.is_empty() => "list more in `allocation.only` (SCR_NODELIST), or ".to_owned(),
+            Some(manager) => format!("{}, or ", (manager.more_nodes)(needed + nodes - available)),
+            None => String::new(),
+        };
         let help = format!("{more}lower `{path}run.nodes`");
         let key = format!("{path}run.nodes");
         // The number may follow from `ranks`.

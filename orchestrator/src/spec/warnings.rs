@@ -2,9 +2,10 @@
 
 use std::path::absolute;
 
+use super::checkpoint_source::FROM_PREFIX;
 use super::document::{Value, YamlNode};
 use super::environment::Environment;
-use super::job::JobSpec;
+use super::job::{JobSpec, Step};
 use super::registered::ManagerFacts;
 use super::settings::Origin;
 
@@ -21,7 +22,24 @@ pub(super) fn of(
     });
     let other_prefix = other_prefix(root, spec);
     let other_id = manager.and_then(|manager| other_id(manager, environment));
-    unused.chain(other_prefix).chain(other_id).collect()
+    let from_cache = spec.steps.iter().filter_map(|step| restarts_from_cache(spec, step));
+    unused.chain(other_prefix).chain(other_id).chain(from_cache).collect()
+}
+
+/// A parameter asks for restarts from the prefix directory, which this step cannot do. In the spec it is a mistake.
+fn restarts_from_cache(spec: &JobSpec, step: &Step) -> Option<String> {
+    let Origin::Parameter(parameter) =
+        &spec.settings.get(&format!("{}checkpoint.{FROM_PREFIX}", step.key_path))?.origin
+    else {
+        return None;
+    };
+    let why = if step.checkpoint.flush.container.is_some() {
+        "with `flush: {container: …}`".to_owned()
+    } else {
+        format!("with `source: {}`", step.checkpoint.source)
+    };
+    let has_no_effect = step.checkpoint.restart.from_prefix && !step.restarts_from_prefix();
+    has_no_effect.then(|| format!("{parameter} has no effect {why}: ranks restart from files in cache"))
 }
 
 /// A parameter leads to another prefix directory than the one in the spec.

@@ -169,6 +169,14 @@ impl TransferFile {
         }
     }
 
+    /// Records that a file is copied and has this size: that of a meta file changes when a checksum is added.
+    pub fn set_copied(&mut self, source: &str, bytes: u64) {
+        if let Some(entry) = self.tree.get_kv_mut(FILES, source) {
+            entry.put(SIZE, bytes);
+            entry.put(WRITTEN, bytes);
+        }
+    }
+
     /// Removes a file from the list and returns whether it was listed.
     pub fn remove_file(&mut self, source: &str) -> bool {
         self.tree.unset_kv(FILES, source)

@@ -22,6 +22,7 @@ use super::link;
 use super::member;
 use super::participation::Participation;
 use crate::agent::Agent;
+use crate::copy::transfer_record;
 use crate::directories::claim::{self, ClaimError};
 use crate::library::watch::LibraryWatch;
 use crate::library::{transfer, watch};
@@ -274,6 +275,9 @@ fn prepare_blocking(
     let library = is_library.then(|| Arc::new(LibraryWatch::begin(agent, member.clone(), !begins, cancelled.clone())));
     if library.is_none() {
         agent.store.begin_run(&member.local, &bases)?;
+    }
+    if begins && library.is_none() {
+        transfer_record::remove(&agent.paths);
     }
     if begins && let Err(error) = workspace::remove_all(&agent.paths, &bases) {
         // Each rank process gets an empty directory, or the error.

@@ -7,6 +7,7 @@
 //!   cancellable, with progress; a file appears under its name when it is complete and on disk;
 //! * [`cut_off`]: what killed processes have copied of a file, which another copy goes on from;
 //! * [`cached`]: a file in cache and its meta file, copied into a checkpoint directory;
+//! * [`transfer_record`]: the transfer file, in which a flush in the background is recorded;
 //! * [`drain`]: all that a node holds of a checkpoint, at the orchestrator's request;
 //! * [`on_prefix`]: verifying and rebuilding files of a checkpoint directory, at the orchestrator's request.
 
@@ -18,6 +19,7 @@ mod error;
 pub mod on_prefix;
 pub(crate) mod pipeline;
 mod processor_share;
+pub(crate) mod transfer_record;
 
 #[cfg(test)]
 mod tests;

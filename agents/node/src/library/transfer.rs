@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::Agent;
 use crate::copy::CopyFault;
 use crate::copy::pipeline::Pipeline;
+use crate::copy::transfer_record;
 use crate::directories::paths::PathError;
 use crate::prefix::job_prefixes::DatasetAccessError;
 use crate::report::events::{ProgressGuard, total_bytes};
@@ -70,7 +71,7 @@ struct OpenTransfer {
 
 /// Serves the transfer file of the node until the run ends. Blocks.
 pub fn serve(agent: &Agent, settings: &Settings, cancelled: &CancellationToken) {
-    let path = agent.paths.control().join("transfer.scrinfo");
+    let path = transfer_record::path(&agent.paths);
     let mut flush: Option<Flush> = None;
     while !cancelled.is_cancelled() {
         let pause = match step(agent, settings, &path, &mut flush, cancelled) {
@@ -292,7 +293,7 @@ mod tests {
             request.shared.settings.copy_bytes = 0;
             begin_run(&collectives, request).await.unwrap();
             let source = format!("{}/index.0/checkpoint.3/rank_1.ckpt", agent.paths.cache_node_path(&base("node1")));
-            let path = agent.paths.control().join("transfer.scrinfo");
+            let path = transfer_record::path(&agent.paths);
             let run = collectives.run().unwrap();
             Node { _root: root, dataset: tempfile::tempdir().unwrap(), agent, run, source, path }
         }

@@ -25,6 +25,9 @@ impl OrderContext<'_> {
         let others =
             all_but.map(|keep| store.checkpoints().into_iter().filter(|id| !keep.contains(id)).collect::<Vec<_>>());
         for id in checkpoints.iter().copied().chain(others.into_iter().flatten()) {
+            if self.run.plan.settings.crc.on_delete {
+                self.report_differing(id);
+            }
             store.delete(id)?;
             store.flush.forget(id)?;
             self.remember(|memory| memory.forget(id))?;

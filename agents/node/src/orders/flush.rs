@@ -1,10 +1,12 @@
 //! From cache to the prefix directory, while the job runs.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::control::meta::{FileKind, Meta};
-use holdfast_core::store::DatasetAccess;
+use holdfast_core::control::transfer::FileTransfer;
+use holdfast_core::store::{DatasetAccess, OpenDataset};
 use holdfast_formats::sion::dataset::PlacedFiles;
 use holdfast_model::{CheckpointId, ContainerPlaces, Rank, Task};
 use holdfast_wire::peer::{CopyLimits, DatasetFile, OrderResult};
@@ -15,6 +17,7 @@ use crate::copy::CopyFault;
 use crate::copy::cached::CachedFile;
 use crate::copy::cut_off::CutOffCopies;
 use crate::copy::pipeline::Pipeline;
+use crate::copy::transfer_record::TransferRecord;
 use crate::report::events::{ProgressGuard, total_bytes};
 
 impl OrderContext<'_> {
@@ -25,7 +28,7 @@ impl OrderContext<'_> {
         &self,
         checkpoint: CheckpointId,
         directory: &Path,
-        limits: CopyLimits,
+        (limits, background): (CopyLimits, bool),
         crc: bool,
         container: Option<&ContainerPlaces>,
     ) -> Result<OrderResult> {
@@ -56,15 +59,38 @@ impl OrderContext<'_> {
             }
         }
         let cut_off = CutOffCopies::in_dataset(&*dataset);
-        let copied = pipeline.each(&files, |lane, (_, path, meta)| {
-            CachedFile { path, meta }.copy_to((&*dataset, &cut_off), crc, lane, &working)
+        let record = background.then(|| {
+            let listed: Vec<_> = files.iter().flat_map(|(_, path, _)| self.transfers(path, &*dataset)).collect();
+            TransferRecord::begin(&self.agent.paths, &listed, limits)
+        });
+        let copied = pipeline.each(&files, |lane, (_, path, meta)| -> Result<_, CopyFault> {
+            let crc = CachedFile { path, meta }.copy_to((&*dataset, &cut_off), crc, lane, &working)?;
+            if let Some(record) = &record {
+                self.transfers(path, &*dataset).into_iter().for_each(|file| record.copied(file.source, file.size));
+            }
+            Ok(crc)
         });
         let mut flushed: BTreeMap<Rank, Vec<_>> = self.local().iter().map(|rank| (*rank, Vec::new())).collect();
         for ((rank, _, meta), crc) in files.into_iter().zip(copied) {
             flushed.entry(rank).or_default().push(dataset_file(&meta, crc?));
         }
         cut_off.remove_rest(&*dataset, &self.agent.paths);
+        record.into_iter().for_each(TransferRecord::done);
         Ok(OrderResult::Flushed(flushed))
+    }
+
+    /// A file in cache and its meta file, as the transfer file lists them.
+    fn transfers(&self, path: &Path, dataset: &dyn OpenDataset) -> Vec<FileTransfer> {
+        let transfer = |path: PathBuf| {
+            let name = path.file_name()?.to_str()?;
+            Some(FileTransfer {
+                source: self.agent.paths.node_path(&path)?,
+                destination: dataset.path_of(name).to_string_lossy().into_owned(),
+                size: fs::metadata(&path).ok()?.len(),
+                written: 0,
+            })
+        };
+        [path.to_owned(), Meta::path_for(path)].into_iter().filter_map(transfer).collect()
     }
 
     /// Writes the files of each rank to its place in a container.

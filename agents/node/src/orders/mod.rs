@@ -59,8 +59,8 @@ pub fn execute(
         Order::Fetch { checkpoint, directory, ranks, total_ranks, width } => {
             context.fetch(checkpoint, &directory, &ranks, total_ranks, width)
         }
-        Order::Flush { checkpoint, directory, limits, crc, container } => {
-            context.flush(checkpoint, &directory, limits, crc, container.as_ref())
+        Order::Flush { checkpoint, directory, limits, background, crc, container } => {
+            context.flush(checkpoint, &directory, (limits, background), crc, container.as_ref())
         }
         Order::Describe { checkpoint, dataset } => context.describe(checkpoint, dataset),
         Order::OpenDirect { checkpoint, directory } => context.open_direct(checkpoint, directory),

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use holdfast_core::control::transfer::{TransferCommand, TransferFile, TransferState};
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, ContainerPlaces, Failure, FailureKind, Generation, Rank, RankPlace};
 use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, Member, Order, OrderResult, RankTransfer};
@@ -16,6 +17,7 @@ use super::execute;
 use crate::agent::fixtures::fixture_agent;
 use crate::agent::fixtures::set_up;
 use crate::collective::{Collectives, begin_run, route};
+use crate::copy::transfer_record;
 use crate::fixtures::fixture_request;
 use crate::sources::files::{FileError, RankFiles};
 
@@ -53,7 +55,14 @@ async fn a_flush_copies_the_application_s_files_once() {
         let directory = prefix.path().to_owned();
         carry_out(
             &node,
-            Order::Flush { checkpoint: CheckpointId(3), directory, limits: CopyLimits::NONE, crc, container: None },
+            Order::Flush {
+                checkpoint: CheckpointId(3),
+                directory,
+                limits: CopyLimits::NONE,
+                background: false,
+                crc,
+                container: None,
+            },
         )
         .unwrap()
     };
@@ -76,6 +85,39 @@ async fn a_flush_copies_the_application_s_files_once() {
 }
 
 #[tokio::test]
+async fn a_flush_in_the_background_is_recorded_in_the_transfer_file() {
+    let (_root, node) = node().await;
+    let prefix = tempfile::tempdir().unwrap();
+    let path = transfer_record::path(&node.agent.paths);
+    let flush = |background| {
+        let (checkpoint, directory) = (CheckpointId(3), prefix.path().to_owned());
+        let limits = CopyLimits { bandwidth: 1 << 30, percent: 50.0, ..CopyLimits::NONE };
+        carry_out(&node, Order::Flush { checkpoint, directory, limits, background, crc: true, container: None })
+    };
+    flush(false).unwrap();
+    assert_eq!(TransferFile::read(&path).unwrap(), None);
+    flush(true).unwrap();
+    let file = TransferFile::read(&path).unwrap().unwrap();
+    let listed = file.files();
+    let names: Vec<&str> = listed.iter().map(|file| file.source.rsplit_once('/').unwrap().1).collect();
+    assert_eq!(names, ["rank_1.ckpt", "rank_1.ckpt.scr"]);
+    for transfer in &listed {
+        assert!(transfer.source.starts_with("/tmp/"), "as the node sees it: {}", transfer.source);
+        assert_eq!(transfer.written, transfer.size);
+        assert_eq!(fs::metadata(&transfer.destination).unwrap().len(), transfer.size, "{}", transfer.destination);
+    }
+    assert!(file.is_done());
+    assert_eq!((file.bandwidth(), file.percent()), (Some(f64::from(1 << 30)), Some(50.0)));
+    assert_eq!((file.command(), file.state()), (Some(TransferCommand::Run), Some(TransferState::Stopped)));
+
+    // One that fails is not done.
+    carry_out(&node, Order::Delete { checkpoints: vec![CheckpointId(3)], all_but: None }).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(flush(true).is_err());
+    assert_eq!(TransferFile::read(&path).unwrap(), None, "nothing was begun");
+}
+
+#[tokio::test]
 async fn a_node_that_cannot_open_the_container_flushes_plain_files() {
     let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
@@ -83,7 +125,8 @@ async fn a_node_that_cannot_open_the_container_flushes_plain_files() {
     let ranks = [(Rank(1), place)].into();
     let container = Some(ContainerPlaces { files: vec!["gone.tmp".to_owned()], ranks });
     let (checkpoint, directory) = (CheckpointId(3), prefix.path().to_owned());
-    let flush = Order::Flush { checkpoint, directory, limits: CopyLimits::NONE, crc: false, container };
+    let flush =
+        Order::Flush { checkpoint, directory, limits: CopyLimits::NONE, background: false, crc: false, container };
     let OrderResult::Flushed(flushed) = carry_out(&node, flush).unwrap() else { panic!("another result") };
     assert_eq!(flushed[&Rank(1)], [dataset_file("rank_1.ckpt", 10038, None)]);
     assert_eq!(fs::metadata(prefix.path().join("rank_1.ckpt")).unwrap().len(), 10038);
@@ -98,6 +141,7 @@ async fn a_flush_of_missing_files_is_refused_and_publishes_nothing() {
         checkpoint,
         directory: directory.clone(),
         limits: CopyLimits::NONE,
+        background: false,
         crc: false,
         container: None,
     };
@@ -160,8 +204,14 @@ async fn a_cancelled_order_copies_nothing_and_is_retryable() {
     let cancelled = CancellationToken::new();
     cancelled.cancel();
     let directory = prefix.path().to_owned();
-    let order =
-        Order::Flush { checkpoint: CheckpointId(3), directory, limits: CopyLimits::NONE, crc: true, container: None };
+    let order = Order::Flush {
+        checkpoint: CheckpointId(3),
+        directory,
+        limits: CopyLimits::NONE,
+        background: false,
+        crc: true,
+        container: None,
+    };
     let failure = execute(&node.agent, &node.run().unwrap(), 1, order, &cancelled).unwrap_err();
     assert_eq!((failure.kind, failure.retryable), (FailureKind::Cancelled, true));
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);

@@ -1,4 +1,5 @@
-//! Compares files in cache with the checksums in their meta files, before a run restarts from them.
+//! Compares files in cache with the checksums in their meta files: before a run restarts from them, and before they are
+//! deleted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,6 +7,7 @@ use std::path::Path;
 use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_model::{CheckpointId, Rank};
+use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::OrderResult;
 
 use super::context::{OrderContext, Result, rank_directory};
@@ -16,24 +18,53 @@ impl OrderContext<'_> {
     /// Reads the application's files of these ranks. Redundancy files and copies for other nodes are compared when they
     /// are used.
     pub(super) fn verify(&self, checkpoint: CheckpointId, ranks: &[Rank]) -> Result<OrderResult> {
+        let damaged = self.faults(checkpoint, ranks)?;
+        Ok(OrderResult::Verified(damaged.into_iter().map(|(rank, fault)| (rank, fault.to_string())).collect()))
+    }
+
+    /// Reports the files of a dataset whose content changed since it was written (`SCR_CRC_ON_DELETE`): memory or disk
+    /// of this node may be defective. What is incomplete, because its writer died, is no reason for that.
+    pub(super) fn report_differing(&self, checkpoint: CheckpointId) {
+        let faults = self.faults(checkpoint, &self.agent.store.ranks(checkpoint)).unwrap_or_else(|error| {
+            // It is deleted all the same: the next checkpoint needs its room.
+            tracing::warn!(%checkpoint, %error, "not_compared_before_deletion");
+            BTreeMap::new()
+        });
+        for (rank, fault) in faults {
+            if matches!(fault, CopyFault::Mismatch { .. } | CopyFault::Read { .. }) {
+                let node = &self.agent.start.node;
+                let message = format!(
+                    "node {node}: a file of rank {rank} changed in cache, found before dataset {checkpoint} was \
+                     deleted: {fault}; check the memory or the disk of the cache on this node"
+                );
+                self.agent.events.add(AgentEvent::Notice { message });
+            }
+        }
+    }
+
+    /// What is wrong with the files of these ranks, the first of each.
+    fn faults(&self, checkpoint: CheckpointId, ranks: &[Rank]) -> Result<BTreeMap<Rank, CopyFault>> {
         let mut files = Vec::new();
         for rank in ranks {
+            let names = self.agent.store.files(checkpoint, *rank);
+            if names.is_empty() {
+                continue;
+            }
             let directory = rank_directory(self.agent, checkpoint, *rank)?;
-            let names = self.agent.store.files(checkpoint, *rank).into_iter();
-            files.extend(names.map(|name| (*rank, directory.join(name))));
+            files.extend(names.into_iter().map(|name| (*rank, directory.join(name))));
         }
         let checked = self.pipeline().each(&files, |lane, (rank, path)| match check(lane, path) {
             Ok(()) => Ok(None),
             Err(CopyFault::Cancelled) => Err(CopyFault::Cancelled),
-            Err(fault) => Ok(Some((*rank, fault.to_string()))),
+            Err(fault) => Ok(Some((*rank, fault))),
         });
-        let mut damaged = BTreeMap::new();
+        let mut faults = BTreeMap::new();
         for found in checked {
             if let Some((rank, fault)) = found? {
-                damaged.entry(rank).or_insert(fault);
+                faults.entry(rank).or_insert(fault);
             }
         }
-        Ok(OrderResult::Verified(damaged))
+        Ok(faults)
     }
 }
 

@@ -1,7 +1,7 @@
-//! The links with the names of SCR's commands.
+//! The links with the names of SCR's commands, and beside them SCR's perl modules, which call the commands.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -15,24 +15,31 @@ use crate::host::program;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct InstallArgs {
-    /// The directory of the links
+    /// The directory of the links and modules
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Replace files of the same names that are not links to this program
+    /// Replace files of the same names that this program did not install
     #[arg(long, conflicts_with = "remove")]
     force: bool,
-    /// Remove the links
+    /// Remove the links and modules
     #[arg(long)]
     remove: bool,
 }
 
-/// What has the name of a command in the directory.
+/// What has the name of a command or module in the directory.
 enum Found {
     Nothing,
-    /// A link to a program of Holdfast's name.
+    /// A link to a program of Holdfast's name, or a module of Holdfast.
     Ours,
     Foreign,
 }
+
+/// SCR's perl modules.
+const MODULES: [(&str, &str); 2] =
+    [("scr_hostlist.pm", include_str!("perl/scr_hostlist.pm")), ("scr_param.pm", include_str!("perl/scr_param.pm"))];
+
+/// The beginning of each of them.
+const MODULE_MARK: &str = "# Installed by `holdfast compat install`";
 
 pub(super) fn run(args: &InstallArgs, output: Style) -> Result<u8, Failure> {
     let program = program::ourselves().map_err(|error| Failure::of(exit::UNAVAILABLE, &error))?;
@@ -41,17 +48,18 @@ pub(super) fn run(args: &InstallArgs, output: Style) -> Result<u8, Failure> {
     }
     let (mut installed, mut removed) = (Vec::new(), Vec::new());
     let mut found = Vec::new();
-    for command in COMMANDS {
-        let path = args.directory.join(command.name);
-        let there = examine(&path, &program)?;
+    let modules = MODULES.iter().map(|(name, text)| (*name, Some(*text)));
+    for (name, module) in COMMANDS.iter().map(|command| (command.name, None)).chain(modules) {
+        let path = args.directory.join(name);
+        let there = examine(&path, module.is_some(), &program)?;
         if matches!(there, Found::Foreign) && !args.force && !args.remove {
-            return Err(Failure::new(exit::UNAVAILABLE, "is not a link to this program; nothing was changed")
+            return Err(Failure::new(exit::UNAVAILABLE, "was not installed by this program; nothing was changed")
                 .at(path.display())
                 .remedy("install into another directory, or replace the files with `--force`"));
         }
-        found.push((command.name, path, there));
+        found.push((name, module, path, there));
     }
-    for (name, path, there) in found {
+    for (name, module, path, there) in found {
         match there {
             Found::Foreign if args.remove => continue,
             Found::Nothing if args.remove => continue,
@@ -61,7 +69,12 @@ pub(super) fn run(args: &InstallArgs, output: Style) -> Result<u8, Failure> {
         if args.remove {
             removed.push(name);
         } else {
-            symlink(&program, &path).map_err(cannot("create the link", &path))?;
+            match module {
+                Some(text) => File::create_new(&path)
+                    .and_then(|mut file| file.write_all(text.as_bytes()))
+                    .map_err(cannot("create the module", &path))?,
+                None => symlink(&program, &path).map_err(cannot("create the link", &path))?,
+            }
             installed.push(name);
         }
     }
@@ -70,23 +83,27 @@ pub(super) fn run(args: &InstallArgs, output: Style) -> Result<u8, Failure> {
         let directory = printable(&args.directory.display().to_string());
         for (names, verb) in [(&installed, "installed in"), (&removed, "removed from")] {
             if !names.is_empty() {
-                writeln!(to, "{} commands {verb} {directory}: {}", names.len(), names.join(" "))?;
+                writeln!(to, "{} commands and modules {verb} {directory}: {}", names.len(), names.join(" "))?;
             }
         }
         if installed.is_empty() && removed.is_empty() {
-            writeln!(to, "{directory} has no links to this program")?;
+            writeln!(to, "{directory} has no links to this program and no modules of it")?;
         }
         Ok(())
     }))?;
     Ok(exit::FINISHED)
 }
 
-fn examine(path: &Path, program: &Path) -> Result<Found, Failure> {
+fn examine(path: &Path, is_module: bool, program: &Path) -> Result<Found, Failure> {
     match fs::read_link(path) {
         Ok(target) if target.file_name() == program.file_name() => Ok(Found::Ours),
         Ok(_) => Ok(Found::Foreign),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
         // It is no link.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput && is_module => {
+            let text = fs::read(path).map_err(cannot("read", path))?;
+            Ok(if text.starts_with(MODULE_MARK.as_bytes()) { Found::Ours } else { Found::Foreign })
+        }
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Found::Foreign),
         Err(error) => Err(cannot("read", path)(error)),
     }

@@ -1,7 +1,8 @@
 //! `scr_log_event`: an event of a script, in the event log of the job.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use clap::Parser;
-use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::CheckpointId;
 
 use super::arguments::parse;
@@ -47,6 +48,18 @@ pub(super) fn log_event(words: &[String]) -> ExitResult {
     Ok(YES)
 }
 
+/// Logs that a script begins or ends to copy a checkpoint.
+pub(super) fn drain(
+    kind: &str,
+    checkpoint: CheckpointId,
+    begun: SystemTime,
+    took: Option<Duration>,
+) -> Result<(), CompatError> {
+    let begun = begun.duration_since(UNIX_EPOCH).ok().map(|begun| begun.as_secs());
+    let (kind, checkpoint, seconds) = (kind.to_owned(), Some(checkpoint), took.map(|took| took.as_secs()));
+    write(&LogEvent::ScriptEvent { kind, note: None, checkpoint, begun, seconds })
+}
+
 /// Logs that a node was found to be down.
 pub(super) fn failed_node(note: &str, begun: i64, seconds: Option<u64>) -> Result<(), CompatError> {
     let (kind, note) = ("FAILED NODE".to_owned(), Some(note.to_owned()));
@@ -61,9 +74,7 @@ fn write(event: &LogEvent) -> Result<(), CompatError> {
     }
     // Without a job of Holdfast there is no event log, as in SCR without its database.
     let Some(job) = JobState::read(&prefix)? else { return Ok(()) };
-    let directory = StateDirectory::below(&prefix);
-    let mut log =
-        EventLog::open(directory.path(), &job.agents.job, job.group_access.access()).map_err(|error| failed(&error))?;
-    log.write(event);
+    let log = EventLog::in_state_of(&prefix, &job.agents.job, job.log_access()).map_err(|error| failed(&error))?;
+    log.into_iter().for_each(|mut log| log.write(event));
     Ok(())
 }

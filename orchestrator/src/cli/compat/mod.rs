@@ -7,15 +7,16 @@
 //! | file | subject |
 //! |---|---|
 //! | `registry` | the commands, with what differs from SCR |
-//! | `install` | the links |
+//! | `install` | the links, and the perl modules |
 //! | `result` | exit codes and failures of the commands |
 //! | `arguments` | SCR's styles of options |
 //! | `control` | the files of a control directory |
 //! | `directories` | control and cache directories, and the environment of the job |
-//! | `hosts` | host lists |
+//! | `hosts`, `param` | host lists and parameters: SCR's perl modules, of which `perl` has thin ones |
 //! | `index` | the index of the prefix directory, and rebuilding of XOR sets |
 //! | `check_node`, `down_nodes` | whether a node can be used |
 //! | `cache` | what the cache of a node holds, and copying it |
+//! | `flush` | copying a checkpoint from the caches of several nodes |
 //! | `halt` | halt conditions of jobs |
 //! | `node_commands` | running one of these commands on several nodes |
 //! | `scripts`, `srun`, `postrun` | the scripts of a job |
@@ -27,12 +28,14 @@ mod check_node;
 mod control;
 mod directories;
 mod down_nodes;
+mod flush;
 mod halt;
 mod hosts;
 mod index;
 mod install;
 mod log_event;
 mod node_commands;
+mod param;
 mod postrun;
 mod registry;
 mod result;

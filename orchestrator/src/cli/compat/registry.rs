@@ -6,7 +6,8 @@ use super::super::failure::Failure;
 use super::super::output::{Style, report};
 use super::result::{ExitResult, NO, YES};
 use super::{
-    cache, check_node, control, directories, down_nodes, halt, hosts, index, log_event, postrun, scripts, srun,
+    cache, check_node, control, directories, down_nodes, flush, halt, hosts, index, log_event, param, postrun, scripts,
+    srun,
 };
 use crate::exit;
 
@@ -57,6 +58,12 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
         "nodes in the state `fail` count as down too",
         directories::env,
     ),
+    command(
+        "scr_flush",
+        "copies a checkpoint from the caches of the nodes",
+        "a step of the job runs the copies; no files of pdsh's output are left",
+        flush::flush,
+    ),
     command("scr_flush_file", "reports which checkpoints of a node must be flushed", "", control::flush_file),
     command(
         "scr_glob_hosts",
@@ -74,7 +81,7 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
     command(
         "scr_hostlist",
         "expands and compresses host lists",
-        "in SCR a perl module: its functions expand, compress, diff and intersect are subcommands here",
+        "in SCR a perl module, which here calls this command: expand, compress, diff and intersect are subcommands",
         hosts::hostlist,
     ),
     command(
@@ -103,6 +110,12 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
         log_event::log_event,
     ),
     command("scr_nodes_file", "prints the number of nodes of the last run", "", control::nodes_file),
+    command(
+        "scr_param",
+        "prints the values of SCR's parameters",
+        "in SCR a perl module, which here calls this command: get and get_hash are subcommands",
+        param::param,
+    ),
     command(
         "scr_postrun",
         "saves the newest checkpoint in the caches to the prefix directory",
@@ -138,7 +151,7 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
     command(
         "scr_srun",
         "runs a job: relaunches it when nodes are lost, and saves its newest checkpoint",
-        "runs `holdfast run`: the agents serve the program, which must be linked with Holdfast's libscr",
+        "runs `holdfast run`: the agents serve the program, which is linked with Holdfast's libscr or LLNL's",
         srun::srun,
     ),
     command(

@@ -1,18 +1,23 @@
 //! `scr_srun`: a job of Holdfast from the arguments of srun.
 
+use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Parser;
+use holdfast_agent::sources::scr_files;
 use serde_json::{Value, json};
 
 use super::super::failure::Failure;
-use super::super::output::Style;
+use super::super::output::{Style, printable};
 use super::super::{job, prefix_access, run};
 use super::arguments::parse;
 use super::directories;
 use super::result::{CompatError, ExitResult, YES, refused};
 use super::scripts::{ScriptOutput, date, is_disabled, prerun};
+use crate::host::libraries::Libraries;
+use crate::host::program;
 use crate::job::RestartChoice;
 use crate::spec::JobSpec;
 
@@ -124,8 +129,8 @@ impl SrunArgs {
     }
 
     /// The spec of the job, in an allocation or not. `used` is the number of nodes that the previous run used, if there
-    /// was one.
-    fn spec(&self, is_allocated: bool, used: Option<u32>) -> Value {
+    /// was one; `source` is the checkpoint source, if it is not the default.
+    fn spec(&self, is_allocated: bool, used: Option<u32>, source: Option<&str>) -> Value {
         let mut run = json!({"command": self.command});
         // In an allocation the ranks are spread over its nodes; without one each rank gets a virtual node.
         let spread = self.ranks.filter(|_| self.ranks_per_node.is_none() && !is_allocated);
@@ -145,7 +150,11 @@ impl SrunArgs {
             // SCR_MIN_NODES, if it is set, takes precedence.
             relaunch["min_nodes"] = self.nodes.map_or(used, |nodes| used.min(nodes)).into();
         }
-        json!({"run": run, "relaunch": relaunch})
+        let mut spec = json!({"run": run, "relaunch": relaunch});
+        if let Some(source) = source {
+            spec["checkpoint"] = json!({"source": source});
+        }
+        spec
     }
 }
 
@@ -209,7 +218,12 @@ pub(super) fn srun(words: &[String]) -> ExitResult {
     let allocated = allocated.and_then(|number| number.parse::<u32>().ok());
     // A node of an earlier allocation may have a nodes file with a larger number.
     let used = nodes_of_last_run().filter(|used| allocated.is_some_and(|nodes| *used <= nodes));
-    let spec = args.spec(allocated.is_some(), used).to_string();
+    let library = library_of_llnl(&args.command);
+    if let Some(library) = &library {
+        output.line(&format!("The program uses LLNL's SCR library, {}", printable(&library.display().to_string())))?;
+    }
+    let source = library.map(|_| scr_files::ENTRY.name);
+    let spec = args.spec(allocated.is_some(), used, source).to_string();
     let environment = job::environment(Style::Human { verbose: false })?;
     let spec = JobSpec::parse(&spec, "scr_srun", &environment)?;
     spec.warnings.iter().for_each(|warning| Style::Quiet.warn(warning));
@@ -228,6 +242,14 @@ pub(super) fn srun(words: &[String]) -> ExitResult {
     output.line(&format!("postrun: {}", date()))?;
     output.line(&format!("Ended: {}", date()))?;
     Ok(YES)
+}
+
+/// LLNL's library, if the program of this command is linked with it. A program that cannot be examined, a script for
+/// example, uses the functions of Holdfast's.
+fn library_of_llnl(command: &[String]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH");
+    let program = program::find(command.first()?, &std::env::current_dir().ok()?, path.as_deref()).ok()?;
+    Libraries::of(&program, &BTreeMap::new()).ok()?.scr_of_llnl().map(Path::to_owned)
 }
 
 /// The number of nodes that the previous run in this allocation used, from the nodes file of this node
@@ -271,7 +293,7 @@ mod tests {
 
     #[test]
     fn ranks_without_nodes_are_spread_over_the_allocation() {
-        let run = |line: &str, is_allocated| parsed(line).unwrap().spec(is_allocated, None)["run"].clone();
+        let run = |line: &str, is_allocated| parsed(line).unwrap().spec(is_allocated, None, None)["run"].clone();
         // By the spec's default.
         assert_eq!(run("-n8 a", true), json!({"command": ["a"], "ranks": 8}));
         assert_eq!(run("-n8 -N4 a", true), json!({"command": ["a"], "nodes": 4, "ranks": 8}));
@@ -281,10 +303,17 @@ mod tests {
 
     #[test]
     fn a_run_needs_as_many_nodes_as_the_previous_one_used() {
-        let relaunch = |line: &str, used| parsed(line).unwrap().spec(true, used)["relaunch"].clone();
+        let relaunch = |line: &str, used| parsed(line).unwrap().spec(true, used, None)["relaunch"].clone();
         assert_eq!(relaunch("-n8 a", Some(3)), json!({"attempts": 0, "min_nodes": 3}));
         assert_eq!(relaunch("-n8 -N2 a", Some(3)), json!({"attempts": 0, "min_nodes": 2}));
         assert_eq!(relaunch("-n8 a", Some(0)), json!({"attempts": 0}));
         assert_eq!(relaunch("-n8 a", None), json!({"attempts": 0}));
+    }
+
+    #[test]
+    fn program_of_llnl_s_library_gets_its_source() {
+        let spec = |source| parsed("-n8 a").unwrap().spec(true, None, source);
+        assert_eq!(spec(Some("scr-files"))["checkpoint"], json!({"source": "scr-files"}));
+        assert_eq!(spec(None)["checkpoint"], Value::Null);
     }
 }

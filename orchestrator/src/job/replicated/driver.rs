@@ -240,7 +240,10 @@ fn report(
         outcome,
         exit_code,
         pairs: Some(pairs),
-        files: PrefixReport { output: Some(opening::output(prefix)), ..PrefixReport::new(prefix.to_owned()) },
+        files: PrefixReport {
+            output: Some(opening::output(prefix)),
+            ..PrefixReport::new(prefix.to_owned(), spec.event_log)
+        },
         took: began.elapsed(),
         ..RunReport::default()
     }

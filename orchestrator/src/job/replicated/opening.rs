@@ -285,7 +285,7 @@ fn begin(
         trust::generate()?,
     );
     let mut state = JobState::new(spec.job.clone(), allocation.record(), template);
-    state.group_access = spec.group_access;
+    (state.group_access, state.event_log) = (spec.group_access, spec.event_log);
     state.requests_at_once = spec.health.requests;
     let places = placement.pairs().cloned().collect();
     let initial_spec = Some(InitialSpec::new(&placement, &replicated.settings));

@@ -30,7 +30,6 @@ use std::process::Command;
 use dialect::Recognised;
 pub use find::FindError;
 use find::find;
-use holdfast_core::hostlist;
 use holdfast_wire::environment;
 use serde::{Deserialize, Serialize};
 
@@ -151,7 +150,7 @@ impl MpirunLauncher {
 
 /// The hosts of the ssh manager that are not excluded.
 fn usable_hosts(allocation: &Allocation) -> Vec<String> {
-    let usable = hostlist::subtract(&allocation.hosts, &allocation.exclude);
+    let usable: Vec<_> = allocation.hosts.iter().filter(|host| !allocation.is_excluded(host)).collect();
     usable.iter().map(ToString::to_string).collect()
 }
 

@@ -90,6 +90,8 @@ pub enum LeaderWork {
     LookUp { directory: DirectoryName },
     /// Read the summary in a directory. Returns [`Summary`](super::WorkOutput::Summary).
     ReadSummary { directory: DirectoryName },
+    /// Whether a container holds the files in a directory. Returns [`Packed`](super::WorkOutput::Packed).
+    IsPacked { directory: DirectoryName },
     /// Record how far a fetch came in the index and in the link. Returns [`Done`](super::WorkOutput::Done).
     MarkFetch {
         directory: DirectoryName,
@@ -133,6 +135,7 @@ impl LeaderWork {
             LeaderWork::Candidates => "candidates",
             LeaderWork::LookUp { .. } => "look_up",
             LeaderWork::ReadSummary { .. } => "read_summary",
+            LeaderWork::IsPacked { .. } => "is_packed",
             LeaderWork::MarkFetch { .. } => "mark_fetch",
         }
     }

@@ -2,7 +2,7 @@
 //! (`SCR_CACHE_BYPASS` of SCR 3). The leader maintains the index in an order such that a run that dies while they are
 //! written leaves an entry without COMPLETE.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use holdfast_core::prefix::Summary;
@@ -14,7 +14,7 @@ use holdfast_wire::rank::Reply;
 
 use super::blame::reason_of;
 use super::context::Context;
-use super::deletion::delete;
+use super::deletion::{clear_cache, delete};
 use super::files;
 use super::found::{FoundCheckpoint, attempt_failed, fetched};
 use super::open_dataset::{mark_begun, next_id};
@@ -145,6 +145,31 @@ pub(super) async fn read(
     note(cx, checkpoint, Locations { cache: false, pfs: true, flushing: false }).await?;
     // The parallel file system protects it.
     Ok(fetched(checkpoint, directory, true))
+}
+
+/// Has the ranks read a checkpoint that was in cache from this directory, to which it was flushed. It is deleted from
+/// the caches: what the ranks write next needs the room, and the next restart finds it in this directory.
+pub(super) async fn instead_of_cache(
+    cx: &Context,
+    cached: FoundCheckpoint,
+    directory: &DirectoryName,
+) -> Result<FoundCheckpoint, CallError> {
+    let dataset = cx.dataset(cached.checkpoint);
+    let summary = files::read_summary(cx, directory).await?;
+    clear_cache(cx, BTreeSet::new()).await?;
+    let found = read_described(cx, directory, &summary, dataset).await?;
+    Ok(FoundCheckpoint { rebuilt: cached.rebuilt, moved: cached.moved, ..found })
+}
+
+/// As [`read`], for a dataset that was not written there by its ranks: the nodes record where it is read.
+pub(super) async fn read_described(
+    cx: &Context,
+    directory: &DirectoryName,
+    summary: &Summary,
+    dataset: Dataset,
+) -> Result<FoundCheckpoint, CallError> {
+    describe(cx, summary.id, Dataset { direct: Some(directory.to_string()), ..dataset }).await?;
+    read(cx, directory, summary).await
 }
 
 /// Bytes of all files; one that several ranks wrote counts once.

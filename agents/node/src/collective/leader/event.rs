@@ -60,6 +60,8 @@ pub enum WorkOutput {
     /// What a restart may fetch from the prefix directory, in the order of the attempts.
     Candidates(Vec<RestartCandidate>),
     Summary(Box<Summary>),
+    /// Whether a container holds the files of a dataset.
+    Packed(bool),
     /// Flushes that did not end, newest first.
     UnfinishedFlushes(Vec<UnfinishedFlush>),
     /// The files of a published dataset that are not at their paths.
@@ -83,6 +85,7 @@ impl WorkOutput {
             WorkOutput::Found(_) => "Found",
             WorkOutput::Candidates(_) => "Candidates",
             WorkOutput::Summary(_) => "Summary",
+            WorkOutput::Packed(_) => "Packed",
             WorkOutput::UnfinishedFlushes(_) => "UnfinishedFlushes",
             WorkOutput::Published(_) => "Published",
             WorkOutput::Removed(_) => "Removed",

@@ -79,12 +79,14 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
     mark(cx, directory, FetchStage::Begun).await?;
     summary.accept(running)?;
     let checkpoint = summary.id;
-    if let Some(dataset) = files::read_dataset(cx, directory).await? {
-        let direct = dataset.direct.is_some();
+    let dataset = files::read_dataset(cx, directory).await?;
+    // Where ranks cannot read the files, they are fetched: a program that needs those of other ranks reports it.
+    let reads_there = cx.settings().restart.from_prefix && !files::is_packed(cx, directory).await?;
+    if reads_there || dataset.as_ref().is_some_and(|dataset| dataset.direct.is_some()) {
+        return direct::read_described(cx, directory, &summary, dataset.unwrap_or_default()).await;
+    }
+    if let Some(dataset) = dataset {
         describe(cx, checkpoint, dataset).await?;
-        if direct {
-            return direct::read(cx, directory, &summary).await;
-        }
     }
     let protection = cx.layout().protection_of(checkpoint, &cx.dataset(checkpoint))?;
     let path = cx.settings().prefix.join(directory.as_str());

@@ -144,6 +144,11 @@ pub(super) async fn read_summary(cx: &Context, directory: &DirectoryName) -> Res
     Ok(*summary)
 }
 
+/// Whether a container holds the files in this directory: the ranks cannot read them there.
+pub(super) async fn is_packed(cx: &Context, directory: &DirectoryName) -> Result<bool, CallError> {
+    expect!(cx.work(LeaderWork::IsPacked { directory: directory.clone() }).await?, Packed)
+}
+
 pub(super) async fn mark_fetch(cx: &Context, directory: &DirectoryName, stage: FetchStage) -> Result<(), CallError> {
     done(cx, LeaderWork::MarkFetch { directory: directory.clone(), stage }).await
 }

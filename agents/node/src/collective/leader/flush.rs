@@ -5,7 +5,9 @@ use std::mem;
 
 use holdfast_core::store::DirectoryName;
 use holdfast_formats::sion::dataset::stream_bytes;
-use holdfast_model::{CheckpointId, ContainerPlaces, ContainerRequest, Failure, FlushMode, Locations, NodeName, Rank};
+use holdfast_model::{
+    CheckpointId, ContainerPlaces, ContainerRequest, Failure, FailureKind, FlushMode, Locations, NodeName, Rank,
+};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{CopyLimits, Order, OrderResult};
 
@@ -40,6 +42,30 @@ pub(super) async fn if_needed(cx: &Context, checkpoint: CheckpointId) {
 pub(super) async fn of_level(cx: &Context, checkpoint: CheckpointId) -> bool {
     cx.flush_ended().await;
     is_flushed(cx, checkpoint).await || flush(cx, checkpoint, FlushMode::Sync).await
+}
+
+/// The directory of a checkpoint in cache on the prefix directory, whatever the flush settings are: the ranks are to
+/// read it there. If the user has deleted it, it is flushed again.
+///
+/// # Errors
+/// Those of the flush, which are reported. The checkpoint is in cache still.
+pub(super) async fn directory_of(cx: &Context, checkpoint: CheckpointId) -> Result<DirectoryName, CallError> {
+    cx.flush_ended().await;
+    if is_flushed(cx, checkpoint).await {
+        let unusable = |error: CallError| CallError::PrefixUnusable(error.into());
+        for candidate in files::candidates(cx).await.map_err(unusable)? {
+            if candidate.id == Some(checkpoint)
+                && files::is_usable(cx, &candidate.directory).await.map_err(unusable)?
+                && !files::is_packed(cx, &candidate.directory).await.map_err(unusable)?
+            {
+                return Ok(candidate.directory);
+            }
+        }
+    }
+    flush_reported(cx, checkpoint, FlushMode::Sync).await.map_err(|failure| match failure.kind {
+        FailureKind::Io | FailureKind::Unwritable => CallError::PrefixUnusable(failure),
+        _ => CallError::Order(failure),
+    })
 }
 
 /// True if the flush file lists the dataset as on the prefix directory: then a repeated call does not flush it again.
@@ -91,20 +117,24 @@ pub(super) async fn run_in_background(cx: Context, checkpoint: CheckpointId, col
 
 /// Flushes a dataset, and reports the result. `mode` is whether ranks wait for it. Returns whether it succeeded.
 pub(super) async fn flush(cx: &Context, checkpoint: CheckpointId, mode: FlushMode) -> bool {
+    flush_reported(cx, checkpoint, mode).await.is_ok()
+}
+
+async fn flush_reported(cx: &Context, checkpoint: CheckpointId, mode: FlushMode) -> Result<DirectoryName, Failure> {
     let begun = cx.now();
     let generation = cx.generation();
     match try_flush(cx, checkpoint, mode).await {
-        Ok(directory) => {
-            let (directory, millis) = (directory.to_string(), cx.millis_since(begun));
+        Ok(flushed) => {
+            let (directory, millis) = (flushed.to_string(), cx.millis_since(begun));
             cx.emit(AgentEvent::Flushed { generation, checkpoint, directory, millis });
-            true
+            Ok(flushed)
         }
         Err(error) => {
             // The flush file is only a hint to the drain, which reads the cache and the index itself.
             let _ = note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: false }).await;
-            let reason = Failure::from(error).to_string();
-            cx.emit(AgentEvent::FlushFailed { generation, checkpoint, reason });
-            false
+            let failure = Failure::from(error);
+            cx.emit(AgentEvent::FlushFailed { generation, checkpoint, reason: failure.to_string() });
+            Err(failure)
         }
     }
 }
@@ -200,8 +230,8 @@ async fn copy_files(
     let directory = settings.prefix.join(directory.as_str());
     let of_node = cx.layout().by_node(cx.ranks().map(|rank| (rank, rank)));
     let orders = |limits| {
-        let crc = settings.crc.on_flush;
-        let order = Order::Flush { checkpoint, directory: directory.clone(), limits, crc, container: None };
+        let (crc, background) = (settings.crc.on_flush, mode == FlushMode::Async);
+        let order = Order::Flush { checkpoint, directory: directory.clone(), limits, background, crc, container: None };
         let mut orders = cx.nodes_with_ranks(&order);
         for (node, order) in &mut orders {
             if let (Order::Flush { container: places, .. }, Some(container)) = (order, &container) {

@@ -96,6 +96,12 @@ async fn restart_below(cx: &Context, limit: Option<CheckpointId>, begun: Duratio
     }
     let mut found = newest_known(cx, limit, &held).await?;
     drop(held);
+    if restart.from_prefix
+        && let Some(cached) = found.take_if(|found| cx.dataset(found.checkpoint).direct.is_none())
+    {
+        let directory = flush::directory_of(cx, cached.checkpoint).await?;
+        found = Some(direct::instead_of_cache(cx, cached, &directory).await?);
+    }
     if found.is_none() {
         clear_cache(cx, BTreeSet::new()).await?;
         if restart.fetch {

@@ -8,7 +8,7 @@ use holdfast_core::control::ControlError;
 use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::{dataset, delete, fetch, index, new_directory, summary, unfinished};
 use holdfast_core::store::{self, DatasetAccess, DirectoryName, Staged};
-use holdfast_formats::sion::dataset::{DatasetCreation, open as open_dataset};
+use holdfast_formats::sion::dataset::{DatasetCreation, is_container_name, open as open_dataset};
 use holdfast_model::{ContainerRequest, HaltChange, HaltState};
 use holdfast_wire::run::RunPlan;
 use parking_lot::Mutex;
@@ -121,6 +121,11 @@ pub(super) fn perform(
             WorkOutput::Usable(entry.is_some_and(|entry| entry.is_usable()))
         }
         LeaderWork::ReadSummary { directory } => WorkOutput::Summary(Box::new(summary::of(&*store()?, &directory)?)),
+        LeaderWork::IsPacked { directory } => {
+            // One that cannot be listed cannot be read either, which says more.
+            let files = store()?.open(&directory, DatasetAccess::Read)?.list();
+            WorkOutput::Packed(files.is_ok_and(|files| files.iter().any(|file| is_container_name(&file.name))))
+        }
         LeaderWork::MarkFetch { directory, stage } => {
             match stage {
                 FetchStage::Begun => fetch::begin(&*store()?, &directory, now())?,

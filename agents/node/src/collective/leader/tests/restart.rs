@@ -336,3 +336,65 @@ fn without_distribute_the_cache_is_cleared_and_not_used() {
     assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
     assert!(world.nodes.values().all(|node| node.held.is_empty()));
 }
+
+/// A run whose ranks read from the prefix directory, after one that took three checkpoints and flushed the second.
+fn from_prefix() -> World {
+    let mut world = World::with(|plan| {
+        plan.settings.caches[0].keep = 10;
+        plan.settings.flush.every = 2;
+        plan.settings.restart.from_prefix = true;
+    });
+    world.init();
+    world.checkpoints(3);
+    world.events.clear();
+    world.orders.clear();
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world
+}
+
+#[test]
+fn a_checkpoint_in_cache_is_flushed_and_read_from_the_prefix_directory_by_ranks_that_read_there() {
+    let mut world = from_prefix();
+    assert_eq!(from(&world.init()), (Some(3), RestartSource::Fetched));
+    assert_eq!(world.prefix.complete(), [2, 3]);
+    assert_eq!(world.nodes[&"n2".into()].direct, Some(CheckpointId(3)));
+    assert!(holds(&world, "n2", 3).is_empty(), "the caches are empty");
+    assert_eq!(world.call(Call::CompleteRestart { valid: true }), Ok(Reply::Done));
+    assert_eq!(world.checkpoint(), CheckpointId(4), "the next one is written to the caches");
+    assert!(!holds(&world, "n2", 4).is_empty());
+    // It is read there again if nothing newer is found.
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(4), RestartSource::Fetched));
+    assert_eq!(world.prefix.complete(), [2, 3, 4]);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_flushed_stays_in_cache_although_the_ranks_read_from_the_prefix_directory() {
+    let mut world = from_prefix();
+    world.fail_orders(|_, order| matches!(order, Order::Flush { .. }).then(disk_full));
+    assert!(world.call(Call::Init).is_err());
+    assert!(!holds(&world, "n1", 3).is_empty(), "it is in cache still");
+    assert_eq!(world.prefix.complete(), [2]);
+}
+
+#[test]
+fn a_checkpoint_that_is_flushed_already_is_not_flushed_again_for_ranks_that_read_there() {
+    let mut world = from_prefix();
+    world.init();
+    world.call(Call::CompleteRestart { valid: true }).unwrap();
+    world.checkpoints(1);
+    assert_eq!(world.prefix.complete(), [2, 3, 4]);
+    world.orders.clear();
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(4), RestartSource::Fetched));
+    assert!(!world.orders_of("n1").contains(&"flush"), "{:?}", world.orders_of("n1"));
+}
+
+#[test]
+fn ranks_that_read_from_the_prefix_directory_have_nothing_fetched() {
+    let mut world = from_prefix();
+    world.nodes.values_mut().for_each(|node| node.held.clear());
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
+    assert!(!world.orders_of("n1").contains(&"fetch"), "{:?}", world.orders_of("n1"));
+    assert_eq!(world.nodes[&"n1".into()].direct, Some(CheckpointId(2)));
+}

@@ -131,6 +131,7 @@ impl SimulatedPrefix {
                 let none = || Failure::new(FailureKind::NotFound, format!("{directory} has no summary"));
                 return summary.ok_or_else(none).map(|summary| WorkOutput::Summary(Box::new(summary)));
             }
+            LeaderWork::IsPacked { .. } => return Ok(WorkOutput::Packed(false)),
             LeaderWork::MarkFetch { directory, stage } => {
                 let mut known = entry(directories, &directory)?;
                 match stage {

@@ -1,0 +1,102 @@
+//! The shared libraries of a program, as the system's loader finds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::external_command::{self, ExternalCommandError};
+
+/// A loader that does not answer within this is considered to hang.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// The names of SCR's library; what follows is a version.
+const SCR: [&str; 2] = ["libscr.so", "libscrf.so"];
+/// A function that only Holdfast's library has.
+const OWN_FUNCTION: &[u8] = b"HOLDFAST_Rank";
+
+/// The libraries that a program is linked with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Libraries {
+    /// Name, and path if the loader finds it.
+    list: Vec<(String, Option<PathBuf>)>,
+}
+
+impl Libraries {
+    /// Those of a program in an environment with these changes. None of scripts, of static programs, of this program,
+    /// and on systems without `ldd`.
+    ///
+    /// # Errors
+    /// `ldd` does not answer.
+    pub fn of(program: &Path, variables: &BTreeMap<String, Option<String>>) -> Result<Libraries, ExternalCommandError> {
+        let mut magic = [0_u8; 4];
+        let is_elf =
+            File::open(program).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF";
+        if !is_elf || env::current_exe().is_ok_and(|own| own == program) {
+            return Ok(Libraries::default());
+        }
+        match external_command::run("ldd", &[&program.to_string_lossy()], variables, ANSWER_WITHIN) {
+            Ok(answer) => Ok(Libraries::parse(&answer.output)),
+            // Not every system has `ldd`.
+            Err(ExternalCommandError::Start { .. }) => Ok(Libraries::default()),
+            Err(timeout) => Err(timeout),
+        }
+    }
+
+    /// Lines `libm.so.6 => /lib/libm.so.6 (0x00007f)`.
+    fn parse(listing: &str) -> Libraries {
+        let library = |line: &str| {
+            let (name, found) = line.trim().split_once(" => ")?;
+            let path = found.rsplit_once(" (").map(|(path, _)| PathBuf::from(path));
+            Some((name.trim().to_owned(), path))
+        };
+        Libraries { list: listing.lines().filter_map(library).collect() }
+    }
+
+    /// The names of those that the loader does not find.
+    pub fn missing(&self) -> Vec<String> {
+        let missing = self.list.iter().filter(|(_, path)| path.is_none()).map(|(name, _)| name.clone());
+        missing.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The path of LLNL's SCR library, if the program is linked with it: Holdfast's has the same name.
+    pub fn scr_of_llnl(&self) -> Option<&Path> {
+        let is_scr = |name: &str| SCR.iter().any(|known| name.starts_with(known));
+        let found = self.list.iter().filter(|(name, _)| is_scr(name)).filter_map(|(_, path)| path.as_deref());
+        found.into_iter().find(|path| fs::read(path).is_ok_and(|bytes| !contains(&bytes, OWN_FUNCTION)))
+    }
+}
+
+fn contains(bytes: &[u8], word: &[u8]) -> bool {
+    bytes.windows(word.len()).any(|part| part == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_libraries_are_listed_once_each() {
+        let listing = "\tlibmpi.so.40 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\
+                       \tlibmpi.so.40 => not found\n\tlibscr.so.0 => not found\n";
+        assert_eq!(Libraries::parse(listing).missing(), ["libmpi.so.40", "libscr.so.0"]);
+    }
+
+    #[test]
+    fn the_library_of_llnl_is_told_from_that_of_holdfast_by_its_functions() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = |file: &str, content: &str| {
+            let path = directory.path().join(file);
+            fs::write(&path, content).unwrap();
+            let listing = format!("\tlinux-vdso.so.1 (0x7f)\n\t{file} => {} (0x00007f)\n", path.display());
+            Libraries::parse(&listing).scr_of_llnl().is_some_and(|found| found == path)
+        };
+        assert!(of("libscr.so.0", "\x7fELF SCR_Init\0SCR_Finalize\0"));
+        assert!(of("libscrf.so.3", "\x7fELF scr_init_\0"));
+        assert!(!of("libscr.so", "\x7fELF SCR_Init\0HOLDFAST_Rank\0"));
+        assert!(!of("libscram.so.2", "\x7fELF sasl\0"));
+        assert_eq!(Libraries::parse("\tlibscr.so.0 => not found\n").scr_of_llnl(), None);
+    }
+}
