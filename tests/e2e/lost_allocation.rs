@@ -165,6 +165,7 @@ fn launches_that_a_manager_refuses_for_some_seconds_count_once() {
     let waits: Vec<_> = world.all("launch_spaced").iter().map(|event| event["millis"].clone()).collect();
     assert_eq!(waits, [1000, 5000]);
     assert_eq!(world.all("generation_launched").len(), 4);
+    assert!(world.all("rank_failed").is_empty(), "no rank was started in those");
     world.assert_nothing_is_left();
 }
 

@@ -84,6 +84,7 @@ mod scr_files;
 mod scr_scripts;
 mod signals;
 mod silent_agent;
+mod silent_programs;
 mod site_commands;
 mod snapshots;
 mod stalled_disk;

@@ -68,6 +68,12 @@ impl LogEvent {
             LogEvent::HangSuspected { generation, reason, .. } => {
                 format!("generation {generation} seems to hang, saving stacks: {reason}")
             }
+            LogEvent::ApiNotCalled { .. } => {
+                "no rank has called the checkpoint API: nothing is protected, and a lost node \
+                                              costs all work since the launch. See `checkpoint.source` for programs \
+                                              without its calls"
+                    .to_owned()
+            }
             LogEvent::HangDismissed { generation } => format!("generation {generation} continues: it does not hang"),
             LogEvent::Hang { generation, ranks, .. } => {
                 format!("generation {generation} hangs in {}", ranks_text(ranks))

@@ -207,7 +207,7 @@ vocabulary! {
         /// `{"code": …}`, `{"signal": …}` or `"unknown"`.
         end: RankEnd,
     },
-    /// A process ended with an error while its generation was being ended: it was killed, or lost another one.
+    /// A process ended with an error because its generation was being ended, or how it ended is not known.
     RankEnded {
         generation: Generation,
         rank: Rank,
@@ -276,6 +276,11 @@ vocabulary! {
         ranks: Vec<Rank>,
         /// What was observed.
         reason: String,
+    },
+    /// No rank of the run has called the checkpoint API since its launches (`health.silent_api_after`): nothing is
+    /// protected.
+    ApiNotCalled {
+        generation: Generation,
     },
     /// There was progress while the stacks were being saved: the generation continues.
     HangDismissed {

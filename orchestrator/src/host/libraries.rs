@@ -14,8 +14,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// The names of SCR's library; what follows is a version.
 const SCR: [&str; 2] = ["libscr.so", "libscrf.so"];
+const FTI: [&str; 1] = ["libfti.so"];
+const VARIABLES: [&str; 1] = ["libholdfast_variables.so"];
 /// A function that only Holdfast's library has.
 const OWN_FUNCTION: &[u8] = b"HOLDFAST_Rank";
+/// Part of messages of Holdfast's libraries.
+const OWN_NAME: &[u8] = b"Holdfast";
 
 /// The libraries that a program is linked with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,14 +67,30 @@ impl Libraries {
 
     /// The path of LLNL's SCR library, if the program is linked with it: Holdfast's has the same name.
     pub fn scr_of_llnl(&self) -> Option<&Path> {
-        let is_scr = |name: &str| SCR.iter().any(|known| name.starts_with(known));
-        let found = self.list.iter().filter(|(name, _)| is_scr(name)).filter_map(|(_, path)| path.as_deref());
-        found.into_iter().find(|path| fs::read(path).is_ok_and(|bytes| !contains(&bytes, OWN_FUNCTION)))
+        self.named(&SCR).find(|path| !has(path, OWN_FUNCTION))
+    }
+
+    /// The library that makes the program's checkpoints, and the `checkpoint.source` that serves it; `None` if there is
+    /// none, or there are libraries of several sources.
+    pub fn source(&self) -> Option<(&Path, &'static str)> {
+        let scr = self.named(&SCR).map(|path| (path, if has(path, OWN_FUNCTION) { "scr" } else { "scr-files" }));
+        let fti = self.named(&FTI).filter(|path| has(path, OWN_NAME));
+        let variables = self.named(&VARIABLES).chain(fti).map(|path| (path, "variables"));
+        let mut all = scr.chain(variables);
+        let first = all.next()?;
+        all.all(|(_, source)| source == first.1).then_some(first)
+    }
+
+    /// The paths of the libraries whose names begin so.
+    fn named<'a>(&'a self, names: &'a [&str]) -> impl Iterator<Item = &'a Path> {
+        let is_one = |name: &str| names.iter().any(|known| name.starts_with(known));
+        self.list.iter().filter(move |(name, _)| is_one(name)).filter_map(|(_, path)| path.as_deref())
     }
 }
 
-fn contains(bytes: &[u8], word: &[u8]) -> bool {
-    bytes.windows(word.len()).any(|part| part == word)
+/// Whether a file can be read and contains these bytes.
+fn has(path: &Path, word: &[u8]) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes.windows(word.len()).any(|part| part == word))
 }
 
 #[cfg(test)]
@@ -98,5 +118,24 @@ mod tests {
         assert!(!of("libscr.so", "\x7fELF SCR_Init\0HOLDFAST_Rank\0"));
         assert!(!of("libscram.so.2", "\x7fELF sasl\0"));
         assert_eq!(Libraries::parse("\tlibscr.so.0 => not found\n").scr_of_llnl(), None);
+    }
+
+    #[test]
+    fn the_source_follows_from_the_libraries_unless_they_are_of_several() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = |files: &[(&str, &str)]| {
+            let mut listing = String::new();
+            for (file, content) in files {
+                let path = directory.path().join(file);
+                fs::write(&path, content).unwrap();
+                listing.push_str(&format!("\t{file} => {} (0x00007f)\n", path.display()));
+            }
+            Libraries::parse(&listing).source().map(|(_, source)| source)
+        };
+        let (own, llnl, fti) = (("libscr.so", "HOLDFAST_Rank"), ("libscr.so.0", "SCR_Init"), ("libfti.so", "Holdfast"));
+        assert_eq!([of(&[own]), of(&[llnl]), of(&[fti])], [Some("scr"), Some("scr-files"), Some("variables")]);
+        assert_eq!(of(&[("libholdfast_variables.so", "")]), Some("variables"));
+        assert_eq!(of(&[("libm.so.6", ""), ("libfti.so", "another FTI")]), None);
+        assert_eq!(of(&[own, fti]), None);
     }
 }

@@ -138,7 +138,9 @@ impl RunError {
             | RunError::UnderWay { .. }
             | RunError::OtherKind { .. }
             | RunError::OtherPairs { .. }
-            | RunError::Preflight(PreflightError::Command { .. }) => exit::CONFIGURATION,
+            | RunError::Preflight(PreflightError::Command { .. } | PreflightError::OtherSource { .. }) => {
+                exit::CONFIGURATION
+            }
             RunError::Allocation(error) if error.is_configuration() => exit::CONFIGURATION,
             RunError::Undrained { unwritable: true, .. } => exit::CANNOT_WRITE,
             RunError::Undrained { unwritable: false, .. } => exit::DAMAGED_DATA,
@@ -169,6 +171,11 @@ pub enum PreflightError {
         missing.join(", ")
     )]
     Libraries { program: PathBuf, missing: Vec<String> },
+    #[error(
+        "{} makes its checkpoints with {}, which `checkpoint: {{source: {found}}}` does not serve; write `source: \
+         {needed}`", program.display(), library.display()
+    )]
+    OtherSource { program: PathBuf, library: PathBuf, found: &'static str, needed: &'static str },
     /// The library of `checkpoint.interpose`.
     #[error(
         "`checkpoint.interpose.files` needs libscr_interpose, which is not in {}; install it there, or write its path \

@@ -209,7 +209,9 @@ impl StepDriver<'_> {
             StepEvent::Exited { rank, end } => {
                 if end != RankEnd::SUCCESS {
                     let node = self.ranks.node_of(generation, rank);
-                    if self.machine.is_failure(generation, end) && !self.batch.ends_run {
+                    // Of a launch that was refused, or whose launcher does not say it, the ends are not known.
+                    let is_known = end != RankEnd::Unknown;
+                    if is_known && self.machine.is_failure(generation, end) && !self.batch.ends_run {
                         self.reporter.emit(LogEvent::RankFailed { generation, rank, node, end });
                     } else {
                         self.reporter.log(&LogEvent::RankEnded { generation, rank, node, end });

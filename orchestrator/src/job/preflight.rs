@@ -54,9 +54,14 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
         }
     }
     let variables = step.run.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
-    let missing = Libraries::of(&program, &variables).map_err(PreflightError::from)?.missing();
+    let libraries = Libraries::of(&program, &variables).map_err(PreflightError::from)?;
+    let missing = libraries.missing();
     if !missing.is_empty() {
         return Err(PreflightError::Libraries { program, missing }.into());
+    }
+    let source = step.source.facts.agent.name;
+    if let Some((library, needed)) = libraries.source().filter(|(_, needed)| *needed != source && is_library(source)) {
+        return Err(PreflightError::OtherSource { program, library: library.to_owned(), found: source, needed }.into());
     }
     if let Some(requeue) = &spec.requeue {
         requeue::check(requeue)?;
@@ -69,6 +74,11 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let supervisor = env::current_exe().map_err(LaunchError::Supervisor)?;
     let interposition = interpose::variables(step, &spec.allocation, &working_directory, &supervisor)?;
     Ok(Prepared { manager, launcher, program, working_directory, supervisor, interposition })
+}
+
+/// True for a source that is served by a library of the program.
+fn is_library(source: &str) -> bool {
+    ["scr", "scr-files", "variables"].contains(&source)
 }
 
 /// The resource manager of a spec, in the environment of this process.

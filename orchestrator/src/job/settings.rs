@@ -47,7 +47,9 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     let source = step.source.facts.agent;
     config.library_control = source.is_library.then(|| step.checkpoint.control.base.to_string_lossy().into_owned());
     config.source_reports_progress = source.reports_progress;
-    config.mpi_start = source.reports_progress && !source.is_library && (step.source.saver)(&step.checkpoint).is_none();
+    let calls = source.reports_progress && !source.is_library && (step.source.saver)(&step.checkpoint).is_none();
+    config.silent_api_after = spec.health.silent_api_after.filter(|_| calls);
+    config.mpi_start = calls;
     config
 }
 

@@ -53,6 +53,8 @@ pub struct Config {
     pub no_progress_limit: u32,
     /// The ranks join when MPI has started, before they do any work: see [`Self::is_crash_of_mpi_start`].
     pub mpi_start: bool,
+    /// Report it when, so long after a launch, no rank has called the checkpoint API; `None`: the ranks need not.
+    pub silent_api_after: Option<Duration>,
     /// Newer checkpoints show progress. Without this and other sources, nothing is known about it, and
     /// [`no_progress_limit`](Self::no_progress_limit) does not apply.
     pub source_reports_progress: bool,
@@ -118,6 +120,7 @@ impl Config {
             attempts: 5,
             no_progress_limit: 3,
             mpi_start: false,
+            silent_api_after: None,
             source_reports_progress: true,
             checks_progress: false,
             settle: Duration::ZERO,

@@ -19,6 +19,9 @@ pub struct Outcome {
     pub launches: u32,
     /// The newest checkpoint that was complete in cache.
     pub newest: Option<CheckpointId>,
+    /// No rank called the checkpoint API, although the source of the checkpoints is its calls.
+    #[serde(default)]
+    pub unprotected: bool,
     /// Set if the application wrote datasets and every one of them was dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<DroppedDatasets>,
@@ -108,6 +111,9 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.stop.reason.fmt(f)?;
+        if self.unprotected {
+            f.write_str("; nothing was protected: no rank called the checkpoint API")?;
+        }
         if let Some(dropped) = &self.dropped {
             write!(f, "; {dropped}")?;
         }

@@ -72,6 +72,12 @@ pub(super) struct Head {
     pub without_progress: u32,
     #[serde(default, skip_serializing_if = "Disturbances::is_none")]
     pub disturbances: Disturbances,
+    /// A rank of this run has called the checkpoint API.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub api_called: bool,
+    /// It was reported that none has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub api_silence_reported: bool,
     /// A generation of this run made progress, in this step or in an earlier one.
     #[serde(default)]
     pub made_progress: bool,

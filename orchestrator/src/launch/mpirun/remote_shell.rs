@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn without_inherited_environment_the_daemon_is_marked() {
         let words = reach(&["n1"], false).words("n1", "echo 'a b'").unwrap().1;
-        let expected = r"env HOLDFAST_JOB='17' HOLDFAST_GENERATION=3 $SHELL -c 'echo '\''a b'\'''";
+        let expected = r"env HOLDFAST_JOB=17 HOLDFAST_GENERATION=3 $SHELL -c 'echo '\''a b'\'''";
         assert_eq!(words.last().map(String::as_str), Some(expected));
         let output = Command::new("sh").env("SHELL", "/bin/sh").args(["-c", &words[2]]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "a b\n");

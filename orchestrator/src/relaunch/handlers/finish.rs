@@ -144,6 +144,10 @@ impl Machine {
             newest: self.state.head.newest,
             dropped: self.state.head.datasets.dropped.clone(),
             unplaced,
+            unprotected: self.config.silent_api_after.is_some()
+                && !self.state.head.api_called
+                && self.state.head.newest.is_none()
+                && self.state.head.launches > 0,
         };
         if let Some(DroppedDatasets { count, last, reason }) = outcome.dropped.clone() {
             self.record(LogEvent::AllDatasetsDropped { count, checkpoint: last, reason }, out);

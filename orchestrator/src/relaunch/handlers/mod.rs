@@ -142,9 +142,12 @@ impl Machine {
                 self.note_fact(generation, |active| active.facts.halting = Some(reason))
             }
             Event::Finalized { generation } => self.note_fact(generation, |active| active.facts.finalized = true),
-            Event::RankConnected { generation, rank } => self.note_fact(generation, |active| {
-                active.left.remove(rank.0);
-            }),
+            Event::RankConnected { generation, rank } => {
+                self.state.head.api_called = true;
+                self.note_fact(generation, |active| {
+                    active.left.remove(rank.0);
+                });
+            }
             Event::RankLeft { generation, rank } => self.rank_left(generation, rank),
             Event::ProgressChecked { generation, found } => self.progress_checked(now, generation, found, out),
             Event::Superseded { from, failure } => self.superseded(from, failure, out),
@@ -175,7 +178,7 @@ impl Machine {
             | Phase::CheckingAllocation
             | Phase::Preparing => self.launch_until(),
             Phase::Settling { until } => Some(self.launch_until().map_or(*until, |limit| limit.min(*until))),
-            Phase::Running => self.halt_deadline(),
+            Phase::Running => self.halt_deadline().into_iter().chain(self.api_silence_at()).min(),
             Phase::Ending { .. } | Phase::CheckingProgress | Phase::Stopping | Phase::Draining => None,
         }
     }

@@ -254,12 +254,28 @@ impl Machine {
     }
 
     /// Handles limits of time that have passed.
+    /// When it is reported that no rank has called the checkpoint API: once in a run.
+    pub(super) fn api_silence_at(&self) -> Option<Duration> {
+        let head = &self.state.head;
+        let after = self.config.silent_api_after.filter(|_| !head.api_called && !head.api_silence_reported)?;
+        let active = self.state.active.as_ref().filter(|_| head.phase == Phase::Running)?;
+        Some(active.facts.launched.saturating_add(after))
+    }
+
+    fn check_api_calls(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if self.api_silence_at().is_some_and(|at| now >= at) {
+            self.state.head.api_silence_reported = true;
+            self.record(LogEvent::ApiNotCalled { generation: self.generation() }, out);
+        }
+    }
+
     pub(super) fn check_clock(&mut self, now: Duration, out: &mut Vec<Action>) {
         let over = |limit: Option<Duration>| limit.is_some_and(|limit| now >= limit);
         if self.before_launch() && over(self.launch_until()) {
             self.stop(now, StopReason::TimeLimit, out);
         } else if self.state.head.phase == Phase::Running {
             self.check_halt(now, out);
+            self.check_api_calls(now, out);
         } else if let Phase::Settling { until } = self.state.head.phase
             && now >= until
         {
