@@ -98,8 +98,8 @@ fn is_of(file: &str, pair: &str) -> bool {
 pub(super) fn remove_all_but(prefix: &Path, kept: &[String]) {
     let removed = state_files::directory(&StateDirectory::below(prefix).join(SAVED)).and_then(|saved| {
         let Some(saved) = saved else { return Ok(()) };
-        let names = saved.names()?.into_iter().filter(|name| !kept.iter().any(|kept| name == kept.as_str()));
-        names.map(|name| saved.remove_directory(name)).collect()
+        let mut names = saved.names()?.into_iter().filter(|name| !kept.iter().any(|kept| name == kept.as_str()));
+        names.try_for_each(|name| saved.remove_directory(name))
     });
     if let Err(error) = removed {
         tracing::warn!("checkpoints of earlier runs are not removed: {error}");
