@@ -113,6 +113,11 @@ impl<'a> ComparingAppender<'a> {
         ComparingAppender { file, offset: 0, same: there, there: Vec::new(), kept: 0 }
     }
 
+    /// How far it has come.
+    pub(crate) fn reached(&self) -> u64 {
+        self.offset
+    }
+
     /// The bytes that were left as they are.
     pub(crate) fn kept(&self) -> u64 {
         self.kept

@@ -208,7 +208,7 @@ impl Lane<'_> {
         let found = match self.pump(open()?, &mut sink, Some(working), hash) {
             Ok(found) => found,
             Err(broken) => {
-                if is_kept && matches!(broken, MoveError::Cancelled) {
+                if is_kept && there.max(sink.reached()) > 0 && matches!(broken, MoveError::Cancelled) {
                     staged.abandon();
                 }
                 return Err(broken.fault(reading(from), writing(&to.path())));
