@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::job::Job;
 use crate::pfs;
-use crate::world::{World, signal};
+use crate::world::{Running, World, signal};
 
 /// Files of 512 KiB that are flushed slowly, in small pieces.
 const SLOW: &str = "{every: 4, mode: async, bandwidth: 200KB/s}";
@@ -35,10 +35,9 @@ fn assert_continued(world: &World) {
     }
 }
 
-#[test]
-fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0).flush(SLOW).checkpoint("copy_buffer: 4KiB").holding_after(4);
+/// A job whose flush of checkpoint 4 has copied a part of every file.
+fn flushed_in_part(world: &World) -> (Job<'_>, Running<'_>) {
+    let mut job = Job::new(world, 0).flush(SLOW).checkpoint("copy_buffer: 4KiB").holding_after(4);
     job.size = "512x512";
     let mut running = job.start();
     running.sees_checkpoint(4);
@@ -46,6 +45,13 @@ fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
         let left = cut_off(&world.prefix());
         (left.iter().filter(|bytes| **bytes >= CUT_OFF_AFTER).count() == 4).then_some(())
     });
+    (job, running)
+}
+
+#[test]
+fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
+    let world = World::new();
+    let (job, running) = flushed_in_part(&world);
     // At one instant: an agent that sees others end cancels its copy.
     world.processes().into_iter().for_each(|(pid, _)| signal(pid, Signal::STOP));
     world.kill(|_| true);
@@ -62,14 +68,7 @@ fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
 #[test]
 fn drain_completes_files_of_a_flush_that_the_end_of_the_job_cancels() {
     let world = World::new();
-    let mut job = Job::new(&world, 0).flush(SLOW).checkpoint("copy_buffer: 4KiB").holding_after(4);
-    job.size = "512x512";
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    world.wait("a part of every file", || {
-        let left = cut_off(&world.prefix());
-        (left.iter().filter(|bytes| **bytes >= CUT_OFF_AFTER).count() == 4).then_some(())
-    });
+    let (_job, running) = flushed_in_part(&world);
     running.signal(Signal::TERM);
     running.ends_with(75);
     pfs::assert_current(&world.prefix(), 4);

@@ -72,7 +72,7 @@ fn programs_that_users_start_are_the_copies_of_a_pair() {
     sees(&mut demo.job, "dnn0", "fail_back", None);
     assert!(!replica.wait().unwrap().success());
     demo.waits_for_line("third", "18");
-    // After its last round it has said that its work is done.
+    // After its last round it has called tag_job_end.
     assert!(main.wait().unwrap().success());
     let Demonstration { job, .. } = demo;
     job.ends_with(0).prints(&["all pairs are finished"]);

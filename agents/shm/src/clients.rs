@@ -1,8 +1,8 @@
 //! Where programs that users start themselves become copies of pairs.
 //!
 //! A copy of such a pair is a process of Holdfast at first, which waits at a socket in the directory `clients` beside
-//! the registry. A program that connects is told its place, as the environment tells it to a program that the agent
-//! starts: lines `NAME=value` up to the end of the stream. The socket accepts one program.
+//! the registry. A program that connects receives its place, which a program that the agent starts finds in its
+//! environment: lines `NAME=value` up to the end of the stream. The socket accepts one program.
 
 use std::fs::File;
 use std::io;

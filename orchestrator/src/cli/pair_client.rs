@@ -1,4 +1,4 @@
-//! `holdfast pairs client`: the process of a copy whose program a user starts. It waits for the program, tells it its
+//! `holdfast pairs client`: the process of a copy whose program a user starts. It waits for the program, sends it its
 //! place, and lasts as long as the program: for the agent, both together are a script and its program.
 
 use std::fs::{self, DirBuilder};
@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::failure::Failure;
 use crate::exit;
 
-/// What the program is told, besides the number of its pair.
+/// What the program receives, besides the number of its pair.
 const TOLD: [&str; 6] = [
     environment::PAIR,
     environment::PAIR_NUMBER,
@@ -38,7 +38,7 @@ pub(super) fn run() -> Result<u8, Failure> {
 }
 
 /// Waits for a program and its end. The exit code of a program that others have started is not known: `tag_job_end`
-/// alone says that the work is done.
+/// alone marks the work as done.
 async fn wait() -> io::Result<u8> {
     let variable = |name: &str| std::env::var(name).map_err(|_| io::Error::other(format!("{name} is not set")));
     let parse = |text: &str| io::Error::other(format!("`{text}` has no meaning"));
@@ -84,7 +84,7 @@ async fn wait() -> io::Result<u8> {
     }
 }
 
-/// Tells a program its place, up to the end of the stream; `None` if it has ended already.
+/// Sends a program its place, up to the end of the stream; `None` if it has ended already.
 fn admit(mut stream: UnixStream, lines: &str) -> io::Result<Option<ObservedProcess>> {
     stream.set_nonblocking(false)?;
     let pid = socket_peercred(&stream)?.pid.as_raw_nonzero().get();

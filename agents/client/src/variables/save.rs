@@ -147,7 +147,7 @@ impl Variables {
     }
 }
 
-/// What each rank tells the others of its file.
+/// The place and size of a rank's file, sent to all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MirroredFile {
     group: u32,

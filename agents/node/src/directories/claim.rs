@@ -383,15 +383,15 @@ mod tests {
             wait_for_expiry(&open(directory.path())).unwrap();
             begun.elapsed()
         };
-        assert!(waited() < Duration::from_secs(1), "there is none");
+        assert!(waited() < CLAIM_LASTS / 2, "there is none");
         let claim = claim(open(directory.path())).unwrap();
-        assert!(waited() < Duration::from_secs(1), "its agent runs");
+        assert!(waited() < CLAIM_LASTS / 2, "its agent runs");
         drop(claim);
         let file = File::create(&lock).unwrap();
         fs::set_permissions(&lock, fs::Permissions::from_mode(0o600)).unwrap();
         file.set_modified(SystemTime::now() - CLAIM_LASTS + Duration::from_millis(500)).unwrap();
         let time = waited();
-        assert!(time >= Duration::from_millis(300) && time < Duration::from_secs(5), "{time:?}");
+        assert!(time >= Duration::from_millis(300) && time < CLAIM_LASTS / 2, "{time:?}");
     }
 
     fn open(control: &Path) -> OwnedDirectory {

@@ -154,7 +154,7 @@ fn read(path: &Path, pair: &PairOnNode) -> Result<Option<(Head, Vec<u8>)>, Saved
     let mut bytes = Vec::new();
     file.take(head.bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 != head.bytes {
-        return Err(damaged(format!("{} bytes follow its first line, which says {}", bytes.len(), head.bytes)));
+        return Err(damaged(format!("{} bytes follow its first line, which announces {}", bytes.len(), head.bytes)));
     }
     match crc32fast::hash(&bytes) {
         crc if crc == head.crc => Ok(Some((head, bytes))),

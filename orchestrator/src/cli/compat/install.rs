@@ -1,7 +1,7 @@
 //! The links with the names of SCR's commands, and beside them SCR's perl modules, which call the commands.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -101,8 +101,11 @@ fn examine(path: &Path, is_module: bool, program: &Path) -> Result<Found, Failur
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
         // It is no link.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput && is_module => {
-            let text = fs::read(path).map_err(cannot("read", path))?;
-            Ok(if text.starts_with(MODULE_MARK.as_bytes()) { Found::Ours } else { Found::Foreign })
+            // Only its beginning: what is of others may be of any size.
+            let mut text = Vec::new();
+            let file = File::open(path).map_err(cannot("open", path))?;
+            file.take(MODULE_MARK.len() as u64).read_to_end(&mut text).map_err(cannot("read", path))?;
+            Ok(if text == MODULE_MARK.as_bytes() { Found::Ours } else { Found::Foreign })
         }
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Found::Foreign),
         Err(error) => Err(cannot("read", path)(error)),
