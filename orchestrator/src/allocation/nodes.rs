@@ -71,8 +71,8 @@ pub trait Allocation: Send + Sync {
     /// What a successor of this orchestrator needs to know.
     fn record(&self) -> AllocationRecord;
 
-    /// The nodes stay for another run of the job, which was drained. Records until when, where the end of the allocation
-    /// does not remove them.
+    /// The nodes stay for another run of the job, which was drained. Records until when, where the end of the
+    /// allocation does not remove them.
     ///
     /// # Errors
     /// The record could not be written.
