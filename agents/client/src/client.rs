@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
-use holdfast_wire::rank::{Awaited, Call, GroupPlace, Interface, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart};
+use holdfast_wire::rank::{Awaited, Call, Interface, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart};
 
 use crate::connection::{Connection, Interrupter};
 use crate::environment::Environment;
@@ -191,7 +191,7 @@ impl Client {
         &mut self,
         level: holdfast_model::Level,
         id: u32,
-    ) -> Result<Option<GroupPlace>, ClientError> {
+    ) -> Result<Option<holdfast_wire::rank::GroupPlace>, ClientError> {
         self.start_placed(Call::StartLevel { level, id }, "checkpoint").map(|(_, mirrored)| mirrored)
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::agent::{StackReply, StackRequest};
 use procfs::process::{Process, Task};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -169,7 +169,7 @@ impl Debugger {
         };
         // No symbols from a server: that could take too long.
         command.env_remove("DEBUGINFOD_URLS");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         command
     }
 
@@ -184,9 +184,10 @@ impl Debugger {
         if let Some(own) = own {
             let _ = rustix::process::setpriority_process(Some(own), LOWEST_PRIORITY);
         }
+        let _group = own.map(KilledGroup);
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        // A dropped child is killed, and the kernel detaches it from the process.
+        // The group is killed at the end, and the kernel detaches it from the process.
         let reading = async {
             tokio::join!(
                 read_beginning(out, DEBUGGER_BYTES, &mut output),
@@ -194,7 +195,6 @@ impl Debugger {
             )
         };
         let late = tokio::time::timeout(DEBUGGER_LIMIT, reading).await.is_err();
-        let _ = child.start_kill();
         let mut text = String::from_utf8_lossy(&output).into_owned();
         if !text.contains('#') {
             text.push_str(&String::from_utf8_lossy(&errors));
@@ -203,6 +203,16 @@ impl Debugger {
             text.push_str("\n(cancelled: it took too long)");
         }
         text
+    }
+}
+
+/// A process group that is killed when this is dropped. To be dropped before its leader is waited for. gdb starts and
+/// stops processes of its own to learn what the kernel can do: without it, they would stay stopped for ever.
+struct KilledGroup(Pid);
+
+impl Drop for KilledGroup {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process_group(self.0, Signal::KILL);
     }
 }
 
@@ -230,6 +240,33 @@ mod tests {
         assert!(child.try_wait().unwrap().is_none(), "it continues");
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_a_debugger_has_started_ends_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, started) = (directory.path().join("pstack"), directory.path().join("started"));
+        let script = format!("#!/bin/sh\nsleep 600 &\necho $! > {0}.new\nmv {0}.new {0}\nwait\n", started.display());
+        // Written by another process: a program that is open for writing here could not be started.
+        let write = r#"printf %s "$1" > "$2" && chmod 755 "$2""#;
+        let written = std::process::Command::new("sh").args(["-c", write, "sh", &script]).arg(&program).status();
+        assert!(written.unwrap().success());
+        let debugger = Debugger { name: "pstack", program };
+        let reading = tokio::spawn(async move { debugger.stacks(1).await });
+        let pid = loop {
+            match std::fs::read_to_string(&started) {
+                Ok(pid) => break pid.trim().to_owned(),
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        assert!(!reading.is_finished());
+        reading.abort();
+        assert!(reading.await.unwrap_err().is_cancelled());
+        // Ended, or not yet waited for by its parent.
+        let ended = || std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z"));
+        while !ended() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     #[tokio::test]
