@@ -57,6 +57,26 @@ fn starts_from_beginning_without_checkpoint() {
     let last = lose_two(&job(&world), &world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&Value::Null, &json!("fresh")));
     pfs::assert_current(&world.prefix(), 8);
+    let reason = "checkpoint 5 cannot be used: group 0 lost ranks 1 and 3, and XOR can rebuild one";
+    assert_eq!(world.the("from_beginning")["reason"], reason);
+}
+
+#[test]
+fn a_failure_before_the_first_checkpoint_is_named_as_the_reason_for_the_beginning() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_at(2);
+    let mut running = job.start();
+    running.sees_event("restarted");
+    assert!(world.kill(|line| line.contains("example heat")) >= 4);
+    running.sees_event("generation_ended");
+    job.go_on();
+    let ran = running.ends_with(0);
+    let reason = "generation 2: from the beginning (no checkpoint was completed); the application is finished";
+    ran.prints(&["warning: generation 2 starts from the beginning: no checkpoint was completed", reason]);
+    ran.prints(&["generation 1: from the beginning; "]);
+    job.command(&["status"], 0).prints(&["generation 2: from the beginning (no checkpoint was completed); "]);
+    job.assert_result();
+    world.assert_nothing_is_left();
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
+use crate::events::report::from_beginning;
 use crate::events::{DownReason, GenerationProgress, History, TimedReason, kept_directory, reader::Reader};
 use crate::exit;
 use crate::job::state::{PairsState, Stage};
@@ -352,7 +353,7 @@ impl Report for Status {
         for past in &self.history.generations {
             let from = match past.from {
                 None => "not started yet".to_owned(),
-                Some(None) => "from the beginning".to_owned(),
+                Some(None) => from_beginning(past.beginning.as_deref().map(printable)),
                 Some(Some(id)) => format!("from checkpoint {id}"),
             };
             let ended = past.ended.as_ref().map(|cause| format!("; {}", printable(&cause.to_string())));

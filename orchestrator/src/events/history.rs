@@ -41,9 +41,17 @@ pub struct PastGeneration {
     pub generation: Generation,
     /// What its ranks started from; `None` before they started, `Some(None)` for the beginning.
     pub from: Option<Option<CheckpointId>>,
+    /// Why they started from the beginning, if it was not the first generation.
+    pub beginning: Option<String>,
     pub ended: Option<EndCause>,
     /// The progress that it made.
     pub progress: Option<GenerationProgress>,
+}
+
+impl PastGeneration {
+    fn new(generation: Generation) -> PastGeneration {
+        PastGeneration { generation, from: None, beginning: None, ended: None, progress: None }
+    }
 }
 
 impl History {
@@ -69,7 +77,10 @@ impl History {
             }
             LogEvent::DirectoryKept { node, path, prefix } => drop(self.kept.insert((node, path), prefix)),
             LogEvent::GenerationPlaced { generation, .. } => {
-                self.generations.push(PastGeneration { generation, from: None, ended: None, progress: None });
+                self.generations.push(PastGeneration::new(generation));
+            }
+            LogEvent::FromBeginning { generation, reason } => {
+                self.change(generation, |past| past.beginning = Some(reason));
             }
             LogEvent::GenerationEnded { generation, cause, progress, .. } => {
                 self.change(generation, |past| (past.ended, past.progress) = (Some(cause), progress));

@@ -17,6 +17,9 @@ use super::reason::GenerationProgress;
 pub struct GenerationReport {
     pub generation: Generation,
     pub from: Option<CheckpointId>,
+    /// Why it started from the beginning, if it did and is not the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beginning: Option<String>,
     /// False if the launcher could not start it.
     pub launched: bool,
     /// Its ranks have joined: before that, it is not known from which checkpoint they would go on.
@@ -245,12 +248,17 @@ fn write_pairs(text: &mut String, pairs: &[PairReport]) {
     }
 }
 
+/// Where a generation started that did not start from a checkpoint, and why if it was not the first.
+pub fn from_beginning(reason: Option<impl std::fmt::Display>) -> String {
+    reason.map_or_else(|| "from the beginning".to_owned(), |reason| format!("from the beginning ({reason})"))
+}
+
 fn write_generations(text: &mut String, margin: &str, generations: &[GenerationReport]) {
     for generation in generations {
         let from = match (generation.launched, generation.from) {
             (false, _) => "not started".to_owned(),
             (true, None) if !generation.joined => "launched".to_owned(),
-            (true, None) => "from the beginning".to_owned(),
+            (true, None) => from_beginning(generation.beginning.as_deref()),
             (true, Some(id)) => format!("from checkpoint {id}"),
         };
         let newest = generation.newest.map_or_else(|| "none".to_owned(), |id| id.to_string());
@@ -271,6 +279,7 @@ mod tests {
         let generation = GenerationReport {
             generation: Generation(1),
             from: None,
+            beginning: None,
             launched: true,
             joined: true,
             ended: "node failure: node1".to_owned(),

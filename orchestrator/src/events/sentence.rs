@@ -140,6 +140,9 @@ impl LogEvent {
                 "warning: the resource manager does not know the allocation any more ({reason}); the ranks go on while \
                  their agents answer"
             ),
+            LogEvent::FromBeginning { generation, reason } => {
+                format!("warning: generation {generation} starts from the beginning: {reason}")
+            }
             LogEvent::LibraryLeftNothing { base, .. } => format!(
                 "no SCR control files below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
                  system configuration file of their SCR library"

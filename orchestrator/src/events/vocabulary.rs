@@ -256,6 +256,12 @@ vocabulary! {
         /// The prefix directory of that job.
         prefix: PathBuf,
     },
+    /// A generation started from the beginning, although it is not the first one or checkpoints were found. Since 1.11.
+    FromBeginning {
+        generation: Generation,
+        /// Why the newest checkpoint was not used.
+        reason: String,
+    },
     /// LLNL's library was to write checkpoints, and there are no SCR control files in the control directory.
     LibraryLeftNothing {
         generation: Generation,

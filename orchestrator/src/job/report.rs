@@ -29,6 +29,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
     let generations = explanation.generations.iter().map(|past| GenerationReport {
         generation: past.generation,
         from: past.from,
+        beginning: past.beginning.clone(),
         launched: !past.ended.as_ref().is_some_and(|ended| matches!(ended.reason, EndCause::LaunchFailed { .. })),
         ended: past.ended.as_ref().map_or_else(|| "still running".to_owned(), |ended| ended.reason.to_string()),
         joined: past.joined,

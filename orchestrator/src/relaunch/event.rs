@@ -119,6 +119,8 @@ pub enum Event {
         /// If it was fetched from the prefix directory: how long that took.
         fetched_in: Option<Duration>,
     },
+    /// Reported by the leader: a checkpoint cannot be used.
+    CheckpointUnusable { generation: Generation, checkpoint: CheckpointId, reason: String },
     /// Reported by the leader: no restart is possible, whatever the checkpoints contain.
     RestartPrevented {
         generation: Generation,
@@ -197,6 +199,9 @@ impl Event {
                 let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
                 let protected = protected.unwrap_or_default();
                 Event::Restarted { generation, from: checkpoint, protected, fetched_in }
+            }
+            AgentEvent::RestartAttempt { generation, checkpoint, reason, .. } => {
+                Event::CheckpointUnusable { generation, checkpoint, reason }
             }
             AgentEvent::RestartPrevented { generation, faulty, reason } => {
                 Event::RestartPrevented { generation, faulty, reason }

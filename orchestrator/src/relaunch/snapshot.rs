@@ -174,6 +174,9 @@ pub struct PastGeneration {
     /// Its ranks have joined: they know from which checkpoint they go on.
     #[serde(default)]
     pub joined: bool,
+    /// Why it started from the beginning, if it did and is not the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beginning: Option<String>,
     /// When it was launched.
     pub launched: Duration,
     /// Why and when it ended, if it did.

@@ -40,6 +40,9 @@ impl Machine {
             return;
         };
         let repeated = std::mem::replace(&mut active.facts.joined, true);
+        if from.is_none() {
+            self.explain_beginning(generation, out);
+        }
         self.supersede(from, out);
         if let Some(took) = fetched_in.filter(|_| !repeated) {
             self.state.head.drain_estimate.transferred(took);
@@ -63,6 +66,33 @@ impl Machine {
         // The restart may have lost its protection, or made it.
         head.protected =
             if protected { head.protected.max(from) } else { head.protected.filter(|id| Some(*id) != from) };
+    }
+
+    /// Of the checkpoints that cannot be used, the first that is tried is the newest.
+    pub(super) fn checkpoint_unusable(&mut self, generation: Generation, checkpoint: CheckpointId, reason: &str) {
+        self.note_fact(generation, |active| {
+            active.facts.unusable.get_or_insert_with(|| format!("checkpoint {checkpoint} cannot be used: {reason}"));
+        });
+    }
+
+    /// A generation that is not the first, or for which checkpoints were found, has a reason to start from the
+    /// beginning.
+    fn explain_beginning(&mut self, generation: Generation, out: &mut Vec<Action>) {
+        let unusable = self.active_of(generation).and_then(|active| active.facts.unusable.clone());
+        let reason = match (unusable, self.state.head.newest) {
+            (Some(unusable), _) => unusable,
+            (None, _) if self.state.history.len() < 2 => return,
+            (None, None) => "no checkpoint was completed".to_owned(),
+            (None, Some(newest)) => format!("nothing is left of checkpoint {newest} or of an older one"),
+        };
+        // The report may be received again.
+        if !self.state.history.last().is_some_and(|past| past.generation == generation && past.beginning.is_none()) {
+            return;
+        }
+        if let Some(past) = self.state.history.change_last() {
+            past.beginning = Some(reason.clone());
+        }
+        self.record(LogEvent::FromBeginning { generation, reason }, out);
     }
 
     /// LLNL's library has deleted all newer checkpoints, and gives their numbers again. A report that is received

@@ -121,6 +121,9 @@ impl Machine {
             Event::Restarted { generation, from, protected, fetched_in } => {
                 self.restarted(generation, from, protected, fetched_in, out);
             }
+            Event::CheckpointUnusable { generation, checkpoint, reason } => {
+                self.checkpoint_unusable(generation, checkpoint, &reason);
+            }
             Event::RestartPrevented { generation, faulty, reason } => {
                 self.restart_prevented(now, generation, faulty.as_ref(), reason, out);
             }
