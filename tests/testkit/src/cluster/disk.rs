@@ -74,7 +74,9 @@ impl SharedDisk<'_> {
     fn inside(&self, machine: &str, command: &str) -> Option<String> {
         let container = self.cluster.containers.container(machine);
         let pid = run("docker", &["inspect", "--format", "{{.State.Pid}}", &container])?;
-        run("nsenter", &["--target", &pid, "--mount", "sh", "-c", command])
+        // A process namespace of its own, as in .ci/clean, does not have the processes of the containers.
+        let processes = std::env::var("HOLDFAST_ENGINE_PROC").unwrap_or_else(|_| "/proc".to_owned());
+        run("nsenter", &[&format!("--mount={processes}/{pid}/ns/mnt"), "sh", "-c", command])
     }
 
     /// From now on, what writes to it waits.
