@@ -382,7 +382,7 @@ fn rejects_contradicting_numbers() {
         ),
         (
             "health: {hang_after: 10min}\ncheckpoint: {source: jubatus, jubatus: {type: stat}}",
-            "health.hang_after: `checkpoint.jubatus.every` (10min) is not shorter than `hang_after` (10min)",
+            "health.hang_after: with `checkpoint.every: auto` the time between two checkpoints has no limit",
         ),
         (
             "health: {hang_after: 1min}\ncheckpoint: {source: jubatus, jubatus: {type: stat, every: 1s}}",
@@ -390,9 +390,36 @@ fn rejects_contradicting_numbers() {
         ),
         (
             "health: {hang_after: 1min, busy_hang_after: 5min}\ncheckpoint: {source: command, command: {save: [a]}}",
-            "health.busy_hang_after: `checkpoint.command.every` (10min) is not shorter than `busy_hang_after` (5min)",
+            "health.busy_hang_after: with `checkpoint.every: auto` the time between two checkpoints has no limit",
         ),
-        ("health: {command: []}", "health.command: the command is empty"),
+        (
+            "health: {hang_after: 1min, busy_hang_after: 5min}\n\
+             checkpoint: {source: command, every: 10min, command: {save: [a]}}",
+            "health.busy_hang_after: `checkpoint.every` (10min) is not shorter than `busy_hang_after` (5min)",
+        ),
+        ("checkpoint: {every: often}", "checkpoint.every: expected a time, `N calls` or `auto`"),
+        ("checkpoint: {every: 0 calls}", "checkpoint.every: expected a time, `N calls` or `auto`"),
+        (
+            "checkpoint: {every: 10min, need: {seconds: 60}}",
+            "checkpoint.need.seconds: `need.seconds` and `every` set the same",
+        ),
+        (
+            "checkpoint: {source: command, every: auto, command: {save: [a], every: 1min}}",
+            "checkpoint.command.every: `command.every` and `every` set the same",
+        ),
+        (
+            "checkpoint: {source: variables, every: 1min, variables: {snapshots: {parity: 1h}}}",
+            "checkpoint.variables.snapshots.parity: `variables.snapshots.parity` and `every` set the same",
+        ),
+        (
+            "checkpoint: {source: command, every: 5 calls, command: {save: [a]}}",
+            "checkpoint.every: `source: command` counts no calls",
+        ),
+        ("checkpoint: {source: none, every: 1min}", "checkpoint.every: `every` has no effect with `source: none`"),
+        (
+            "checkpoint: {source: command, every: 1min, watch: {files: [a]}}",
+            "checkpoint.every: `every` has no effect with `watch`",
+        ),
         ("checkpoint: {cache: [{keep: 0}]}", "checkpoint.cache[0].keep: expected a whole number from 1 to 1000"),
         ("checkpoint: {copy_threads: 0}", "checkpoint.copy_threads: expected a whole number from 1 to 64"),
         ("checkpoint: {stream_timeout: 999ms}", "checkpoint.stream_timeout: shorter than 1s"),

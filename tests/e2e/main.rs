@@ -15,6 +15,7 @@
 extern crate holdfast_test_attribute;
 
 mod devices;
+mod incurable;
 mod job;
 mod jubatus_server;
 mod kept_cache;
@@ -45,6 +46,7 @@ mod fallback;
 mod fewer_nodes;
 mod flushes;
 mod foreign_directories;
+mod frequency;
 mod full_disks;
 mod halting;
 mod hang;

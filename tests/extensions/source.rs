@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdfast::job::settings;
 use holdfast::launch::registry::registered;
-use holdfast::spec::{CheckpointSource, KeyFacts, SourceFacts, reference, virtual_node};
+use holdfast::spec::{CheckpointSource, FrequencyFacts, KeyFacts, SourceFacts, reference, virtual_node};
 use holdfast_agent::sources::{self, SourceEntry, SourcePolicy};
 use holdfast_model::Dataset;
 use holdfast_rank::SaverSettings;
@@ -32,6 +32,7 @@ static TAPE: CheckpointSource = CheckpointSource {
             takes: &[("resume", "write `source: tape`, or leave it out"), ("command", "")],
             without: &[("need", "a tape does not ask")],
         },
+        frequency: FrequencyFacts::None { help: "leave it out" },
         can_be_interposed: false,
         has_levels: true,
     },

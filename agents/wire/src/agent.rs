@@ -272,6 +272,14 @@ vocabulary! {
         rank: Rank,
         pid: u32,
     },
+    /// The first process of a generation that this agent refused, because of what the job or the program is: another
+    /// launch would be refused too. Since 1.11.
+    RankRefused {
+        generation: Generation,
+        rank: Rank,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A connected process of a rank ended.
     RankGone {
         generation: Generation,
@@ -366,6 +374,14 @@ vocabulary! {
         /// True if the programs of all ranks ended while it was made: nothing was lost; absent before 1.7.
         #[serde(default)]
         ended: bool,
+    },
+    /// The ranks go on after a dataset, kept or dropped. Since 1.11.
+    RanksBlocked {
+        generation: Generation,
+        checkpoint: CheckpointId,
+        /// How long it blocked them, milliseconds: from their start call to the end of their complete call, with the
+        /// redundancy, and with the flush if they wait for it.
+        millis: u64,
     },
     /// A checkpoint was flushed to the prefix directory.
     Flushed {

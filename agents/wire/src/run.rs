@@ -115,6 +115,8 @@ pub struct Watchdog {
 pub enum CheckpointSchedule {
     /// So long after the end of the last one, and before a halt.
     Every(#[serde(with = "millis")] Duration),
+    /// As soon as the checkpoints take at most this percentage of the time, and before a halt.
+    Share(u8),
     /// When every program has written the files of its next checkpoint.
     WhenReady,
 }

@@ -8,7 +8,7 @@ use super::error::AllocationError;
 use super::nodes::Allocation;
 use super::record::AllocationRecord;
 use super::{local, slurm, ssh};
-use crate::spec;
+use crate::spec::{self, NodeCount};
 
 static BUILT_IN: [&ManagerEntry; 3] = [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY];
 
@@ -41,6 +41,11 @@ pub fn find(name: &str) -> Result<&'static ManagerEntry, AllocationError> {
 }
 
 impl AllocationRecord {
+    /// True if its nodes are processes on this machine, made by the manager.
+    pub fn has_virtual_nodes(&self) -> bool {
+        find(&self.manager).is_ok_and(|manager| manager.facts.nodes == NodeCount::Asked)
+    }
+
     /// True if the nodes still exist and can be used from here.
     pub fn is_available(&self) -> bool {
         find(&self.manager).is_ok_and(|entry| (entry.is_available)(self))

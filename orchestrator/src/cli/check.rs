@@ -1,5 +1,6 @@
 //! `holdfast check`: reads a job spec and reports its mistakes or its settings. Starts nothing.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -92,8 +93,17 @@ fn without_key(environment: &Environment) -> Vec<Setting> {
 }
 
 impl Checked {
-    fn settings(&self) -> impl Iterator<Item = &Setting> {
-        self.parameters.iter().chain(self.spec.settings.iter())
+    /// The settings, with the defaults that depend on the source.
+    fn settings(&self) -> impl Iterator<Item = Setting> {
+        let defaults = self.spec.steps.iter().filter_map(|step| {
+            let every = step.checkpoint.default_frequency((step.source.schedule)(&step.checkpoint))?;
+            Some((format!("{}checkpoint.every", step.key_path), every))
+        });
+        let defaults: BTreeMap<String, String> = defaults.collect();
+        self.parameters.iter().chain(self.spec.settings.iter()).cloned().map(move |setting| {
+            let value = defaults.get(&setting.key).filter(|_| setting.is_default);
+            Setting { value: value.cloned().unwrap_or(setting.value), ..setting }
+        })
     }
 
     /// The absolute path of the prefix directory.
@@ -138,7 +148,7 @@ impl Report for Checked {
             fields["jobs"] = replicated.jobs.iter().map(|job| json!(job.config.name)).collect();
         }
         if self.explain {
-            let setting = |setting: &Setting| {
+            let setting = |setting: Setting| {
                 let origin = match &setting.origin {
                     Origin::Spec(place) => json!({"spec": {"line": place.line, "column": place.column}}),
                     Origin::Parameter(name) => json!({"parameter": name}),

@@ -30,8 +30,8 @@ Examples:
   holdfast run --from-beginning job.yaml    does not use the checkpoints of earlier runs
   holdfast run --dry-run job.yaml           checks only: show what would be started where
 
-JSON: {version, job, job_id, outcome, exit_code, generations, nodes_down, nodes_excluded, checkpoint, \
-checkpoint_directory, complete, prefix, output, events, millis}; of a job of several steps \
+JSON: {version, job, job_id, outcome, exit_code, generations, virtual_nodes, nodes_down, nodes_excluded, checkpoint, \
+checkpoint_directory, complete, prefix, output, events, cost, millis}; cost: as of `holdfast status`; of a job of several steps \
 also steps: [{name, result, exit_code, outcome, …}…]; of a job with pairs also pairs: [{name, awake, finished, \
 given_up, checkpoint, fail_overs, fail_backs, missed, last_output: [{copy, file, lines}…], switches: [{at_ms, to, \
 cause, micros}…]}…]")]

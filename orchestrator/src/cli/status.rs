@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use chrono::{DateTime, Local};
 use holdfast_core::prefix::outputs;
@@ -16,7 +17,9 @@ use super::job::JobSelection;
 use super::output::{Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
 use crate::events::report::from_beginning;
-use crate::events::{DownReason, GenerationProgress, History, TimedReason, kept_directory, reader::Reader};
+use crate::events::{
+    Cost, DownReason, GenerationProgress, History, TimedReason, kept_directory, reader::Reader, virtual_text,
+};
 use crate::exit;
 use crate::job::state::{PairsState, Stage};
 use crate::pairs::Overview;
@@ -31,9 +34,10 @@ Examples:
   holdfast status --json --prefix ./heat-run
 
 JSON: {version, job, job_id, prefix, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
-nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, unplaced: [{directory, path, files}…], \
+virtual_nodes, nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, unplaced: [{directory, path, files}…], \
 kept: [{node, path, prefix}…], \
-halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
+cost: {elapsed_ms, failures, lost_work_ms, detection_ms, restart_ms, blocked_ms, checkpoints_complete, \
+checkpoints_dropped, newest_protected: {checkpoint, age_ms}, newest_flushed: {checkpoint, age_ms}}, halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
 checkpoint of variables, or null; \
 stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
@@ -227,6 +231,11 @@ impl Status {
         self.job.state.stage != Stage::Running && !self.job.has_orchestrator
     }
 
+    /// Until now, or until its last event.
+    fn cost(&self) -> Option<Cost> {
+        self.history.costs.cost((!self.has_ended()).then(|| SystemTime::now().into()))
+    }
+
     fn phase(&self) -> Option<Activity> {
         self.explanation.as_ref().map(|explanation| explanation.phase)
     }
@@ -299,6 +308,10 @@ impl Report for Status {
         };
         writeln!(to, "job {} ({}): {phase}{generation}", state.job, state.agents.job_id)?;
         writeln!(to, "prefix {}", printable(&self.job.prefix.display().to_string()))?;
+        if state.allocation.has_virtual_nodes() {
+            let nodes = state.allocation.nodes().len();
+            writeln!(to, "nodes {nodes}: {}", virtual_text(nodes))?;
+        }
         for step in &self.steps {
             writeln!(to, "step {}: {}", step.name, stage_text(step.stage.as_ref(), false))?;
         }
@@ -362,6 +375,13 @@ impl Report for Status {
             let (ended, progress) = (ended.unwrap_or_default(), progress.unwrap_or_default());
             writeln!(to, "generation {}: {from}{ended}{progress}", past.generation)?;
         }
+        if let Some(cost) = self.cost() {
+            writeln!(to, "cost: {}", cost.times())?;
+            writeln!(to, "{}", cost.ages())?;
+            if let Some(dropped) = cost.dropped() {
+                writeln!(to, "{}", printable(&dropped))?;
+            }
+        }
         if let Some((at, sentence)) = &self.history.last {
             writeln!(to, "last event, {}: {}", local_time(*at), printable(sentence))?;
         }
@@ -393,11 +413,13 @@ impl Report for Status {
             "level": self.level(),
             "protected": self.protected(),
             "newest_protected": self.newest_protected(),
+            "virtual_nodes": state.allocation.has_virtual_nodes(),
             "nodes": self.nodes().iter().map(NodeLine::json).collect::<Vec<_>>(),
             "without_progress": self.explanation.as_ref().map(|explanation| explanation.without_progress),
             "progress": self.history.generations.iter().rev().find_map(|past| past.progress.as_ref()),
             "unplaced": self.history.unplaced.values().collect::<Vec<_>>(),
             "kept": self.history.kept.iter().map(kept).collect::<Vec<_>>(),
+            "cost": self.cost(),
             "halt": self.halt,
             "stage": stage_name(Some(&state.stage)),
             "exit_code": exit_code(Some(&state.stage)),

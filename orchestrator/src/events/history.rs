@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use holdfast_model::{CheckpointId, Generation, Level, NodeName, Timestamp, Unplaced};
 use holdfast_wire::agent::AgentEvent;
 
+use super::cost::Costs;
 use super::log::Record;
 use super::reader::ReadError;
 use super::reason::{EndCause, GenerationProgress};
@@ -23,6 +24,8 @@ pub struct History {
     /// Control directories of earlier jobs with the same id that are kept on nodes, and those jobs' prefix
     /// directories.
     pub kept: BTreeMap<(NodeName, String), PathBuf>,
+    /// What the job has cost.
+    pub costs: Costs,
     /// The last event that has a sentence, with its time.
     pub last: Option<(Timestamp, String)>,
 }
@@ -67,6 +70,7 @@ impl History {
     }
 
     fn add(&mut self, record: Record) {
+        self.costs.add(record.time, &record.event, None);
         if let Some(sentence) = record.event.sentence() {
             self.last = Some((record.time, sentence));
         }
@@ -172,8 +176,14 @@ mod tests {
 
     #[test]
     fn generations_have_a_start_and_an_end_and_a_new_allocation_begins_a_new_history() {
-        let started =
-            || record(LogEvent::JobStarted { job_id: "1".to_owned(), nodes: Vec::new(), prefix: "/p".into() });
+        let started = || {
+            record(LogEvent::JobStarted {
+                job_id: "1".to_owned(),
+                nodes: Vec::new(),
+                prefix: "/p".into(),
+                virtual_nodes: false,
+            })
+        };
         let cause = EndCause::NodeFailure { nodes: vec!["n1".into()] };
         let ended = LogEvent::GenerationEnded {
             generation: Generation(3),

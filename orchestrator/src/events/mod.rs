@@ -8,6 +8,7 @@
 //! * [`screen`]: plain lines in a log; on a terminal, a live view with the application's output above it;
 //! * [`report`]: the summary at the end.
 
+mod cost;
 #[cfg(test)]
 mod documentation;
 mod fields;
@@ -20,6 +21,7 @@ pub mod screen;
 mod sentence;
 mod vocabulary;
 
+pub use cost::{Cost, Costs};
 pub use history::History;
 pub use log::EventLog;
 pub use reason::{
@@ -27,5 +29,5 @@ pub use reason::{
 };
 pub use report::{PrefixReport, RunReport, StepReport, StepResult};
 pub use screen::{OutputNotShown, OutputTurn, PairsView, Screen, ScreenStyle, View};
-pub use sentence::kept_directory;
+pub use sentence::{kept_directory, virtual_text};
 pub use vocabulary::{AgentReport, CommandKey, LogEvent};

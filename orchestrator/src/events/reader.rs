@@ -149,7 +149,12 @@ mod tests {
         let (generation, checkpoint) = (Generation(2), CheckpointId(7));
         let application = EndCause::Application { rank: Some(Rank(3)), end: RankEnd::Signal(9) };
         let events = [
-            LogEvent::JobStarted { job_id: "17".to_owned(), nodes: vec!["n1".into()], prefix: "/p".into() },
+            LogEvent::JobStarted {
+                job_id: "17".to_owned(),
+                nodes: vec!["n1".into()],
+                prefix: "/p".into(),
+                virtual_nodes: false,
+            },
             LogEvent::NodeDown {
                 node: "n1".into(),
                 reason: DownReason::AgentSilent { reason: "a".to_owned(), restart: "b".to_owned() },

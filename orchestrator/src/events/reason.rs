@@ -189,6 +189,9 @@ pub enum StopReason {
         /// How the last generation ended.
         last: EndCause,
     },
+    /// Another launch would end in the same way: the program does not fit the job, or cannot be started. Since 1.11.
+    #[error("not relaunched, because another launch would end in the same way: {reason}")]
+    Incurable { reason: String },
     /// The application ended with an exit code for which the policy excludes a relaunch.
     #[error("{} failed with {end}, for which relaunch.on_exit_code excludes a relaunch", culprit(*rank))]
     ApplicationError {
@@ -244,7 +247,8 @@ impl StopReason {
             | StopReason::NoProgress { .. }
             | StopReason::ApplicationError { .. }
             | StopReason::FailedAfterFinalize { .. }
-            | StopReason::CannotBegin { .. } => false,
+            | StopReason::CannotBegin { .. }
+            | StopReason::Incurable { .. } => false,
         }
     }
 }

@@ -9,8 +9,10 @@ use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::{CheckpointId, Generation, NodeName, Timestamp};
 use serde::Serialize;
 
+use super::cost::Cost;
 use super::log;
 use super::reason::GenerationProgress;
+use super::sentence::virtual_text;
 
 /// The summary of a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -149,12 +151,18 @@ pub struct RunReport {
     /// Its pairs; absent in a job of another kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs: Option<Vec<PairReport>>,
+    /// The number of its nodes, if they are processes on one machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_nodes: Option<usize>,
     /// Down nodes, each with its reason.
     pub nodes_down: Vec<(NodeName, String)>,
     /// Nodes that the user excluded, each with its reason.
     pub nodes_excluded: Vec<(NodeName, String)>,
     #[serde(flatten)]
     pub files: PrefixReport,
+    /// What failures and checkpoints cost; absent if no agent reported anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
     #[serde(serialize_with = "holdfast_model::time::millis::serialize", rename = "millis")]
     pub took: Duration,
 }
@@ -179,6 +187,9 @@ impl RunReport {
             }
         }
         write_pairs(&mut text, self.pairs.as_deref().unwrap_or_default());
+        if let Some(nodes) = self.virtual_nodes {
+            let _ = writeln!(text, "  nodes         {nodes}: {}", virtual_text(nodes));
+        }
         for (node, reason) in &self.nodes_down {
             let _ = writeln!(text, "  {node} down: {reason}");
         }
@@ -199,6 +210,13 @@ impl RunReport {
             }
             if let Some(events) = &self.files.events {
                 let _ = writeln!(text, "  events        {}", events.display());
+            }
+        }
+        if let Some(cost) = self.cost.as_ref().filter(|_| self.steps.is_empty()) {
+            let _ = writeln!(text, "  cost          {}", cost.times());
+            let _ = writeln!(text, "  newest        {}", cost.ages());
+            if let Some(dropped) = cost.dropped() {
+                let _ = writeln!(text, "  {dropped}");
             }
         }
         let _ = writeln!(text, "  took          {:.1} s, exit code {}", self.took.as_secs_f64(), self.exit_code);
@@ -310,6 +328,8 @@ mod tests {
                 complete: Some(true),
                 ..PrefixReport::new("/p".into(), true)
             },
+            cost: None,
+            virtual_nodes: Some(4),
             took: Duration::from_millis(12_340),
         };
         let text = report.text();
@@ -317,6 +337,7 @@ mod tests {
             "from the beginning; node failure: node1; newest checkpoint: 3; progress: state/7 was written",
             "generation 2: not started; the launch failed",
             "generation 3: launched; node failure",
+            "nodes         4: virtual nodes on this machine",
             "node1 down: lost",
             "9, in /p/scr.x.17.9",
             "events.jsonl",

@@ -140,6 +140,11 @@ impl LogEvent {
                 "warning: the resource manager does not know the allocation any more ({reason}); the ranks go on while \
                  their agents answer"
             ),
+            LogEvent::CheckpointsBlock { percent, limit, every_ms } => format!(
+                "warning: checkpoints blocked the ranks for {percent} % of the time; `checkpoint: {{every: {}s}}` would \
+                 have kept it at {limit} %, and `every: auto` keeps it there",
+                every_ms.div_ceil(1000).max(1)
+            ),
             LogEvent::FromBeginning { generation, reason } => {
                 format!("warning: generation {generation} starts from the beginning: {reason}")
             }
@@ -147,8 +152,9 @@ impl LogEvent {
                 "no SCR control files below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
                  system configuration file of their SCR library"
             ),
-            LogEvent::JobStarted { job_id, nodes, prefix } => {
-                format!("job {job_id} on {}, prefix {}", nodes_text(nodes), prefix.display())
+            LogEvent::JobStarted { job_id, nodes, prefix, virtual_nodes } => {
+                let kind = if *virtual_nodes { format!("{}, ", virtual_text(nodes.len())) } else { String::new() };
+                format!("job {job_id} on {}, {kind}prefix {}", nodes_text(nodes), prefix.display())
             }
             LogEvent::RankFailed { rank, node, end, .. } | LogEvent::RankEnded { rank, node, end, .. } => match node {
                 Some(node) => format!("rank {rank} on {node} ended with {end}"),
@@ -259,6 +265,14 @@ impl LogEvent {
     }
 }
 
+/// What nodes are that are processes on one machine.
+pub fn virtual_text(nodes: usize) -> String {
+    match nodes {
+        1 => "a virtual node on this machine".to_owned(),
+        _ => "virtual nodes on this machine".to_owned(),
+    }
+}
+
 impl AgentReport {
     fn sentence(&self) -> Option<String> {
         let node = self.node.as_ref().map(|node| format!("{node}: ")).unwrap_or_default();
@@ -267,11 +281,13 @@ impl AgentReport {
             | AgentEvent::RankGone { .. }
             | AgentEvent::RankLeft { .. }
             | AgentEvent::CheckpointStarted { .. }
-            | AgentEvent::EncodeStarted { .. } => return None,
+            | AgentEvent::EncodeStarted { .. }
+            | AgentEvent::RanksBlocked { .. } => return None,
             AgentEvent::RestartAttempt { checkpoint, from, reason, .. } => {
                 let from = if *from == Location::Cache { "cache" } else { "prefix" };
                 format!("checkpoint {checkpoint} from {from} cannot be used: {reason}")
             }
+            AgentEvent::RankRefused { rank, reason, .. } => format!("rank {rank} was refused: {reason}"),
             AgentEvent::RestartPrevented { faulty: Some(_), reason, .. } => {
                 format!("restart failed, and the node is not used again: {reason}")
             }

@@ -42,6 +42,9 @@ vocabulary! {
         nodes: Vec<NodeName>,
         /// The prefix directory.
         prefix: PathBuf,
+        /// The nodes are processes on one machine. Since 1.11.
+        #[serde(default)]
+        virtual_nodes: bool,
     },
     /// An orchestrator took over from one that died.
     TookOver {
@@ -261,6 +264,16 @@ vocabulary! {
         generation: Generation,
         /// Why the newest checkpoint was not used.
         reason: String,
+    },
+    /// Once: checkpoints have blocked the ranks for more than the share of the time that `every: auto` allows. Since
+    /// 1.11.
+    CheckpointsBlock {
+        /// Their part of the time, in percent.
+        percent: String,
+        /// The share, in percent.
+        limit: u8,
+        /// The time between two checkpoints that would have kept it, milliseconds.
+        every_ms: u64,
     },
     /// LLNL's library was to write checkpoints, and there are no SCR control files in the control directory.
     LibraryLeftNothing {

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::Generation;
+use holdfast_wire::run::CheckpointSchedule;
 use tokio::sync::mpsc;
 
 use super::background::Background;
@@ -38,7 +39,7 @@ use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentSupervisor, Clock};
 use crate::relaunch::{HeldActions, Machine};
 use crate::spec::library_parameters;
-use crate::spec::{JobSpec, Step};
+use crate::spec::{Frequency, JobSpec, SHARE, Step};
 
 /// Runs the steps of a job one after the other: see [`Schedule`]. Returns the report of all.
 ///
@@ -120,14 +121,13 @@ impl<'job> JobDriver<'job> {
         let opening = Opening { spec, step, again: self.shell.again, restart: self.shell.restart, prefix: &prefix };
         let opened = opening.nodes((&prepared, &all), &mut reporter, &mut self.shell.signals).await;
         let (allocation, state) = opened?;
-        let event_log = reporter.event_log;
         self.shell.allocation_id = Some(allocation.allocation_id());
         start::check_size(spec, &*allocation)?;
         let started = state.snapshot.as_ref().map_or_else(unix_now, |snapshot| snapshot.started);
         let clock = Clock::since(started);
         let agents = self.shell.supervisor(&allocation, &state, clock)?;
         let nodes = JobNodes { allocation, agents, started, clock };
-        Ok((nodes, OpenedStep { at, step, prepared, prefix, lock, event_log, state }))
+        Ok((nodes, OpenedStep { at, step, prepared, prefix, lock, reporter, state }))
     }
 
     /// Runs a step to its end. If another one follows, the agents are handed over to it, and it is returned; otherwise
@@ -139,7 +139,8 @@ impl<'job> JobDriver<'job> {
     ) -> Result<Option<OpenedStep<'job>>, RunError> {
         let (spec, began) = (self.shell.spec, Instant::now());
         let JobNodes { allocation, agents, started, clock } = nodes;
-        let OpenedStep { at, step, prepared, prefix, lock: _lock, event_log, mut state } = opened;
+        let OpenedStep { at, step, prepared, prefix, lock: _lock, mut reporter, mut state } = opened;
+        reporter.share = share_limit(step);
         let end = allocation.end().map(settings::epoch);
         let mut config = settings::config(spec, step, allocation.nodes(), *started, end);
         config.mpi_start &= prepared.launcher.starts_mpi();
@@ -207,7 +208,7 @@ impl<'job> JobDriver<'job> {
             commands_running,
             before: None,
             record,
-            reporter: Reporter { event_log, screen: self.shell.screen.clone() },
+            reporter,
             signals: &mut self.shell.signals,
             allocation: Arc::clone(allocation),
             drain: DrainTask::default(),
@@ -305,4 +306,13 @@ impl Opening<'_> {
             }
         }
     }
+}
+
+/// The percentage of the time from which on it is said that checkpoints block the ranks: not where they are as often as
+/// that allows.
+fn share_limit(step: &Step) -> Option<u8> {
+    let checkpoint = &step.checkpoint;
+    let is_kept = checkpoint.every == Some(Frequency::Auto)
+        || matches!((step.source.schedule)(checkpoint), Some(CheckpointSchedule::Share(_)));
+    (!is_kept).then_some(SHARE)
 }

@@ -36,7 +36,7 @@ pub(super) struct OpenedStep<'job> {
     pub(super) prefix: PathBuf,
     /// The lock of its own prefix directory, in a job of several steps.
     pub(super) lock: Option<JobLock>,
-    pub(super) event_log: Option<EventLog>,
+    pub(super) reporter: Reporter,
     pub(super) state: JobState,
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn hand_over<'job>(
     let log_access = driver.spec.log_access();
     let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&path, &job, group_access, log_access)));
     let OpenedPrefix { prefix, lock, event_log, left } = opened.await?;
-    let mut reporter = Reporter { event_log, screen: driver.reporter.screen.clone() };
+    let mut reporter = Reporter::new(event_log, driver.reporter.screen.clone());
     let former = &driver.record.state;
     let state = match left {
         // The orchestrator that began it died before it recorded the end of the former step.
@@ -74,7 +74,7 @@ pub(super) async fn hand_over<'job>(
             state
         }
     };
-    Ok(OpenedStep { at, step, prepared, prefix, lock: Some(lock), event_log: reporter.event_log, state })
+    Ok(OpenedStep { at, step, prepared, prefix, lock: Some(lock), reporter, state })
 }
 
 /// Writes the state of a step that begins. If a signal comes first, the state is written nevertheless, and then that

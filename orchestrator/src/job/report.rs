@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_core::prefix::index;
+use holdfast_core::state_directory::StateDirectory;
 use holdfast_core::store;
 use holdfast_model::CheckpointId;
 
@@ -12,8 +13,11 @@ use super::earlier_steps::EarlierSteps;
 use super::schedule::{Schedule, StepState};
 use super::state;
 use super::step::StepDriver;
+use crate::events::reader::Reader;
 use crate::events::report::GenerationReport;
-use crate::events::{DownReason, DrainResult, EndCause, PrefixReport, RunReport, StepReport, StepResult, TimedReason};
+use crate::events::{
+    Cost, DownReason, DrainResult, EndCause, History, PrefixReport, RunReport, StepReport, StepResult, TimedReason,
+};
 use crate::exit;
 use crate::relaunch::Outcome;
 use crate::relaunch::explain::NodeCondition;
@@ -51,6 +55,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
     let read_from = prefix.clone();
     let read = tokio::task::spawn_blocking(move || current_checkpoint(&read_from));
     let current = tokio::time::timeout(READ_WITHIN, read).await.ok().and_then(Result::ok).flatten();
+    let cost = cost(driver).await;
     let last = explanation.generations.last().map(|past| state::generation_directory(prefix, past.generation));
     RunReport {
         job: driver.spec.job.clone(),
@@ -58,6 +63,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         outcome: outcome.map_or_else(|| "the loop ended without an outcome".to_owned(), ToString::to_string),
         exit_code: outcome.map_or(exit::INTERNAL, Outcome::exit_code),
         generations: generations.collect(),
+        virtual_nodes: driver.allocation.record().has_virtual_nodes().then(|| driver.allocation.nodes().len()),
         nodes_down: down.collect(),
         nodes_excluded: excluded.collect(),
         files: PrefixReport {
@@ -67,9 +73,23 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
             output: last,
             ..PrefixReport::new(prefix.clone(), driver.spec.event_log)
         },
+        cost,
         took: began.elapsed(),
         ..RunReport::default()
     }
+}
+
+/// What the step has cost since the job began. An orchestrator that took over knows the events before only from the
+/// log; they are left out if there is none, or if it cannot be read in time.
+async fn cost(driver: &StepDriver<'_>) -> Option<Cost> {
+    let reporter = &driver.reporter;
+    if reporter.costs.is_complete() {
+        return reporter.costs.cost(None);
+    }
+    let directory = StateDirectory::below(&driver.settings.prefix).path().to_owned();
+    reporter.event_log.as_ref()?;
+    let read = tokio::task::spawn_blocking(move || History::of(Reader::open(&directory).ok()??).ok());
+    tokio::time::timeout(READ_WITHIN, read).await.ok().and_then(Result::ok).flatten()?.costs.cost(None)
 }
 
 /// The current checkpoint of a prefix directory: its id, if it is known, and its directory.

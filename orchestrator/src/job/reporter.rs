@@ -1,9 +1,11 @@
 //! The event log and the screen of a step.
 
+use std::time::SystemTime;
+
 use holdfast_model::NodeName;
 use holdfast_wire::agent::KeptDirectory;
 
-use crate::events::{EventLog, LogEvent, Screen};
+use crate::events::{Costs, EventLog, LogEvent, Screen};
 use crate::relaunch::Machine;
 
 /// The event log of a prefix directory, and the screen.
@@ -11,20 +13,38 @@ pub(super) struct Reporter {
     /// `None` where no file may be changed.
     pub(super) event_log: Option<EventLog>,
     pub(super) screen: Screen,
+    pub(super) costs: Costs,
+    /// The percentage of the time from which on it is said that checkpoints block the ranks; `None`: never.
+    pub(super) share: Option<u8>,
 }
 
 impl Reporter {
+    pub(super) fn new(event_log: Option<EventLog>, screen: Screen) -> Reporter {
+        Reporter { event_log, screen, costs: Costs::default(), share: None }
+    }
+
     /// Logs and shows an event.
     pub(super) fn emit(&mut self, event: LogEvent) {
-        self.log(&event);
+        let advice = self.record(&event);
         self.screen.event(&event);
+        if let Some(advice) = advice {
+            self.emit(advice);
+        }
     }
 
     /// Logs an event without showing it.
     pub(super) fn log(&mut self, event: &LogEvent) {
+        if let Some(advice) = self.record(event) {
+            self.emit(advice);
+        }
+    }
+
+    /// Logs and counts an event; returns what follows from it.
+    fn record(&mut self, event: &LogEvent) -> Option<LogEvent> {
         if let Some(event_log) = &mut self.event_log {
             event_log.write(event);
         }
+        self.costs.add(SystemTime::now().into(), event, self.share)
     }
 
     /// Logs and shows what an agent found that earlier jobs left on its node.

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_core::redundancy::numbers::SchemeNumber;
 use holdfast_core::redundancy::registry;
-use holdfast_model::{Descriptor, HaltChange, Level, NodeName, RestartPolicy};
+use holdfast_model::{Descriptor, HaltChange, Level, NodeName, RestartPolicy, VariablesPolicy};
 use holdfast_rank::RankSettings;
 use holdfast_wire::run;
 
@@ -84,9 +84,9 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         flush: checkpoint.flush,
         crc: checkpoint.crc,
         source: run::SourceName(checkpoint.source.to_owned()),
-        need: checkpoint.need,
+        need: checkpoint.need_in_force(),
         schedule: (step.source.schedule)(checkpoint),
-        variables: checkpoint.variables,
+        variables: VariablesPolicy { snapshots: checkpoint.snapshots_in_force(), ..checkpoint.variables },
         halt_seconds: spec.halt.before_end.as_secs(),
         allocation_end: end,
         piece_bytes: size(checkpoint.piece_size),

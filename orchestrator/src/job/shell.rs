@@ -79,7 +79,7 @@ impl<'job> JobShell<'job> {
     pub(super) fn reporter(&self, prefix: &Path) -> Result<Reporter, RunError> {
         let event_log = EventLog::in_state_of(prefix, &self.spec.job, self.spec.log_access())
             .map_err(RunError::io("open the event log"))?;
-        Ok(Reporter { event_log, screen: self.screen.clone() })
+        Ok(Reporter::new(event_log, self.screen.clone()))
     }
 
     /// The supervisor of the agents on the nodes of the job.

@@ -111,7 +111,7 @@ async fn of_state(
     let allocation = state.allocation.reopen(None, logs(prefix)).await?;
     end_step(prefix, &state).await;
     let event_log = event_log(prefix, &state.agents.job, state.log_access())?;
-    let reporter = Reporter { event_log, screen: screen.clone() };
+    let reporter = Reporter::new(event_log, screen.clone());
     let mut agents = DrainAgents::new(Arc::clone(&allocation), state.template()?, state.requests_at_once, reporter)?;
     agents.agents.adopt(&state.running).await;
     agents.start_missing().await;
@@ -267,7 +267,7 @@ pub async fn of_source(
     let copies = settings::copies(checkpoint);
     let _lock = JobLock::take_of_last_job(prefix)?;
     let event_log = event_log(prefix, OF_ROOTS, source.log_access())?;
-    let reporter = Reporter { event_log, screen: screen.clone() };
+    let reporter = Reporter::new(event_log, screen.clone());
     let mut agents = source.agents(prefix, reporter).await?;
     agents.start_missing().await;
     let result = agents.drain(prefix, (copies, true), requested).await;
@@ -295,7 +295,7 @@ pub async fn preview(
     requested: Option<CheckpointId>,
     screen: &Screen,
 ) -> Result<Option<Preview>, StandaloneError> {
-    let reporter = Reporter { event_log: None, screen: screen.clone() };
+    let reporter = Reporter::new(None, screen.clone());
     let found = match source {
         Some(source) => source.agents(prefix, reporter).await?.survey(prefix, requested).await,
         None => {

@@ -207,6 +207,7 @@ pub(super) fn announce(state: &JobState, prefix: &Path, reporter: &mut Reporter)
         job_id: state.agents.job_id.clone(),
         nodes: state.allocation.nodes().to_vec(),
         prefix: prefix.to_owned(),
+        virtual_nodes: state.allocation.has_virtual_nodes(),
     });
 }
 

@@ -149,6 +149,8 @@ pub enum Event {
     Halting { generation: Generation, reason: String },
     /// A process of the rank connected to its agent.
     RankConnected { generation: Generation, rank: Rank },
+    /// An agent refused a process of the rank because of what the job or the program is.
+    RankRefused { generation: Generation, rank: Rank, reason: String },
     /// The connected process of the rank ends with exit code 0, and has written nothing.
     RankLeft { generation: Generation, rank: Rank },
     /// Reported by the leader: the application called finalize.
@@ -221,6 +223,7 @@ impl Event {
             }
             AgentEvent::Halting { generation, reason } => Event::Halting { generation, reason },
             AgentEvent::RankConnected { generation, rank, .. } => Event::RankConnected { generation, rank },
+            AgentEvent::RankRefused { generation, rank, reason } => Event::RankRefused { generation, rank, reason },
             AgentEvent::RankLeft { generation, rank, .. } => Event::RankLeft { generation, rank },
             AgentEvent::Finalized { generation } => Event::Finalized { generation },
             AgentEvent::LibraryStarted { generation } => Event::LibraryStarted { generation },

@@ -91,6 +91,7 @@ impl Outcome {
             StopReason::ApplicationError { .. } | StopReason::FailedAfterFinalize { .. } => exit::APPLICATION_ERROR,
             StopReason::NoAgents { .. }
             | StopReason::CannotBegin { .. }
+            | StopReason::Incurable { .. }
             | StopReason::CannotRestart { .. }
             | StopReason::BeforeFailed { .. } => exit::UNAVAILABLE,
         };

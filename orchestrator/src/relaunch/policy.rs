@@ -2,11 +2,20 @@
 
 use std::time::Duration;
 
+use holdfast_model::RankEnd;
+
 use super::classify::ActiveGeneration;
 use super::config::Config;
 use super::snapshot::Snapshot;
 use crate::events::{EndCause, StopReason};
+use crate::launch::Obstacle;
 use crate::spec::ExitAction;
+
+/// The exit codes with which a shell, a launcher or the loader reports a program that cannot be started.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+/// A program that runs for longer was loaded.
+const LOADED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Why the loop stops after a generation that ended for this cause, which counts for the limits or not; `None` if it
 /// goes on.
@@ -37,6 +46,9 @@ pub(super) fn stop_after(
         }
         _ => {}
     }
+    if let Some(reason) = incurable(state, active, cause, now) {
+        return Some(StopReason::Incurable { reason });
+    }
     if let Some(name) = active.facts.signal.as_ref().or(state.head.signal.as_ref()) {
         return Some(StopReason::Signal { name: name.clone() });
     }
@@ -47,6 +59,26 @@ pub(super) fn stop_after(
         return Some(StopReason::TimeLimit);
     }
     if counts { limit_reached(config, state, cause) } else { None }
+}
+
+/// Why another launch would end in the same way: an agent refused the program, or the first generation could not be
+/// started or loaded.
+fn incurable(state: &Snapshot, active: &ActiveGeneration, cause: &EndCause, now: Duration) -> Option<String> {
+    let facts = &active.facts;
+    if facts.joined {
+        return None;
+    }
+    let is_first = state.history.len() == 1;
+    match cause {
+        EndCause::Application { end: RankEnd::Code(NOT_EXECUTABLE | NOT_FOUND), .. } => {
+            let is_soon = now.saturating_sub(facts.launched) < LOADED_WITHIN;
+            let what = "the program, or a library that it needs, cannot be loaded; its output has the reason";
+            (is_first && is_soon).then(|| format!("{cause}: {what}"))
+        }
+        EndCause::Application { .. } | EndCause::WithoutFinalize => state.head.refused.clone(),
+        EndCause::LaunchFailed { reason } if facts.obstacle == Some(Obstacle::Job) => is_first.then(|| reason.clone()),
+        _ => None,
+    }
 }
 
 /// The limit of relaunches that is reached after a generation that ended for this cause, if there is one.

@@ -95,6 +95,9 @@ pub(super) struct Head {
     /// How a command of `before:` failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_failure: Option<String>,
+    /// Why a rank was refused for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// The number of signals that this orchestrator received, at most one in former steps.
     #[serde(default)]
     pub signals: u32,

@@ -6,7 +6,7 @@ use holdfast_rank::SaverSettings;
 use holdfast_wire::run::CheckpointSchedule;
 
 use super::silence::{self, Silence};
-use crate::spec::{Checkpoint, CheckpointSource, KeyFacts, SourceFacts, StepCheck};
+use crate::spec::{Checkpoint, CheckpointSource, FrequencyFacts, KeyFacts, SourceFacts, StepCheck};
 
 const HELP: &str = "write `source: command`, or leave it out";
 
@@ -16,8 +16,9 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
         doc: "any program; see `command` and `watch`",
         keys: KeyFacts {
             takes: &[("command", HELP), ("watch", HELP), ("resume", HELP)],
-            without: &[("need", "the program does not ask: write `command: {every: 10min}`")],
+            without: &[("need", "the program does not ask: write `every: 10min`")],
         },
+        frequency: FrequencyFacts::Keys { counts_calls: false, finer: &["command.every"] },
         can_be_interposed: false,
         has_levels: false,
     },
@@ -42,7 +43,7 @@ fn saver(checkpoint: &Checkpoint) -> Option<SaverSettings> {
 fn schedule(checkpoint: &Checkpoint) -> Option<CheckpointSchedule> {
     Some(match checkpoint.watch.files {
         Some(_) => CheckpointSchedule::WhenReady,
-        None => CheckpointSchedule::Every(checkpoint.command.every),
+        None => checkpoint.schedule_in_force(checkpoint.command.every),
     })
 }
 
@@ -73,13 +74,19 @@ fn check(step: &StepCheck<'_>) {
         step.mistake("resume", "the command is empty", help);
     }
     if watch.files.is_some() {
-        for key in ["every", "timeout"] {
-            let message = format!("`{key}` has no effect with `watch`");
+        for key in ["every", "command.every", "command.timeout"] {
+            let name = key.rsplit('.').next().unwrap_or(key);
+            let message = format!("`{name}` has no effect with `watch`");
             let help = "leave it out: a checkpoint is made when the program has renamed its files";
-            step.refuse(&format!("command.{key}"), message, help);
+            step.refuse(key, message, help);
         }
     } else {
         let limit = step.health.busy_hang_after;
-        silence::check(step, "busy_hang_after", limit, &[Silence { key: "command.every", time: command.every }]);
+        silence::check(
+            step,
+            "busy_hang_after",
+            limit,
+            &[Silence::between_checkpoints(step, "command.every", command.every)],
+        );
     }
 }

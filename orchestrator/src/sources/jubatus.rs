@@ -5,7 +5,7 @@ use holdfast_rank::SaverSettings;
 use holdfast_wire::run::CheckpointSchedule;
 
 use super::silence::{self, Silence};
-use crate::spec::{Checkpoint, CheckpointSource, Jubatus, KeyFacts, SourceFacts, StepCheck};
+use crate::spec::{Checkpoint, CheckpointSource, FrequencyFacts, Jubatus, KeyFacts, SourceFacts, StepCheck};
 
 pub static SOURCE: CheckpointSource = CheckpointSource {
     facts: SourceFacts {
@@ -13,8 +13,9 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
         doc: "Jubatus servers",
         keys: KeyFacts {
             takes: &[("jubatus", "write `source: jubatus`, or leave it out")],
-            without: &[("need", "servers do not ask: write `jubatus: {every: 10min}`")],
+            without: &[("need", "servers do not ask: write `every: 10min`")],
         },
+        frequency: FrequencyFacts::Keys { counts_calls: false, finer: &["jubatus.every"] },
         can_be_interposed: false,
         has_levels: false,
     },
@@ -29,7 +30,7 @@ fn saver(checkpoint: &Checkpoint) -> Option<SaverSettings> {
 }
 
 fn schedule(checkpoint: &Checkpoint) -> Option<CheckpointSchedule> {
-    Some(CheckpointSchedule::Every(checkpoint.jubatus.every))
+    Some(checkpoint.schedule_in_force(checkpoint.jubatus.every))
 }
 
 fn check(step: &StepCheck<'_>) {
@@ -56,9 +57,9 @@ fn check(step: &StepCheck<'_>) {
     }
     // Servers are also idle while they have no clients, and ranks while they wait for a server.
     let silences = [
-        Silence { key: "jubatus.every", time: jubatus.every },
-        Silence { key: "jubatus.timeout", time: jubatus.timeout },
-        Silence { key: "jubatus.start_timeout", time: jubatus.start_timeout },
+        Silence::between_checkpoints(step, "jubatus.every", jubatus.every),
+        Silence { key: "jubatus.timeout", time: Some(jubatus.timeout) },
+        Silence { key: "jubatus.start_timeout", time: Some(jubatus.start_timeout) },
     ];
     silence::check(step, "hang_after", step.health.hang_after, &silences);
 }

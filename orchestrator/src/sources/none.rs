@@ -3,7 +3,7 @@
 use holdfast_agent::sources::none::ENTRY;
 
 use super::without_processes::{no_saver, no_schedule};
-use crate::spec::{CheckpointSource, KeyFacts, SourceFacts, StepCheck};
+use crate::spec::{CheckpointSource, FrequencyFacts, KeyFacts, SourceFacts, StepCheck};
 
 const HELP: &str = "leave it out: there are no checkpoints";
 
@@ -28,6 +28,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
                 ("need", HELP),
             ],
         },
+        frequency: FrequencyFacts::None { help: HELP },
         can_be_interposed: false,
         has_levels: false,
     },

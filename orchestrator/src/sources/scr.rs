@@ -3,7 +3,7 @@
 use holdfast_agent::sources::scr::ENTRY;
 
 use super::without_processes::{no_further_check, no_saver, no_schedule};
-use crate::spec::{CheckpointSource, FROM_PREFIX, KeyFacts, SourceFacts};
+use crate::spec::{CheckpointSource, FROM_PREFIX, FrequencyFacts, KeyFacts, SourceFacts};
 
 const INTERPOSE_HELP: &str = "files are intercepted with `source: scr` only: write that source, or leave the key out";
 
@@ -18,6 +18,10 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
                 (FROM_PREFIX, "leave it out: each rank reads its own files only"),
             ],
             without: &[],
+        },
+        frequency: FrequencyFacts::Keys {
+            counts_calls: true,
+            finer: &["need.interval", "need.seconds", "need.overhead"],
         },
         can_be_interposed: true,
         has_levels: false,

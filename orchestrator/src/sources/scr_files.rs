@@ -7,7 +7,7 @@ use holdfast_wire::run::NODE_PLACEHOLDER;
 
 use super::without_processes::{no_saver, no_schedule};
 use crate::spec::library_parameters;
-use crate::spec::{Checkpoint, CheckpointSource, FROM_PREFIX, KeyFacts, SourceFacts, StepCheck};
+use crate::spec::{Checkpoint, CheckpointSource, FROM_PREFIX, FrequencyFacts, KeyFacts, SourceFacts, StepCheck};
 
 const BY_LIBRARY: &str = "leave it out: the library itself restores files and makes redundancy";
 
@@ -23,6 +23,10 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
                 ("redundancy_width", BY_LIBRARY),
                 ("stream_timeout", BY_LIBRARY),
             ],
+        },
+        frequency: FrequencyFacts::Keys {
+            counts_calls: true,
+            finer: &["need.interval", "need.seconds", "need.overhead"],
         },
         can_be_interposed: false,
         has_levels: false,

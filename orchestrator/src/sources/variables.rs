@@ -3,10 +3,10 @@
 use holdfast_agent::sources::variables::ENTRY;
 
 use super::without_processes::{no_saver, no_schedule};
-use crate::spec::{CheckpointSource, KeyFacts, SourceFacts, StepCheck};
+use crate::spec::{CheckpointSource, FrequencyFacts, KeyFacts, SourceFacts, StepCheck};
 
 const HELP: &str = "leave it out, or write `source: variables`";
-const NEED_HELP: &str = "write `variables: {snapshots: {…}}`: each level has its own interval";
+const NEED_HELP: &str = "write `every: 10min`, or `variables: {snapshots: {…}}`: each level has its own interval";
 
 pub static SOURCE: CheckpointSource = CheckpointSource {
     facts: SourceFacts {
@@ -21,6 +21,15 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
                 ("variables.snapshots.prefix", HELP),
             ],
             without: &[("need.interval", NEED_HELP), ("need.seconds", NEED_HELP), ("need.overhead", NEED_HELP)],
+        },
+        frequency: FrequencyFacts::Keys {
+            counts_calls: false,
+            finer: &[
+                "variables.snapshots.local",
+                "variables.snapshots.partner",
+                "variables.snapshots.parity",
+                "variables.snapshots.prefix",
+            ],
         },
         can_be_interposed: false,
         has_levels: true,

@@ -15,6 +15,7 @@ use holdfast_model::{
 use holdfast_rank::Until;
 use holdfast_rank::watch::WatchedPattern;
 
+use super::frequency::{Frequency, SHORTEST, frequency};
 use super::jubatus::Jubatus;
 use super::keys::{Declared, KeyOf, Parameter, Shape, elements, keys, scr, section, source, words};
 use super::reading::Section;
@@ -55,6 +56,11 @@ keys! {
     pub struct Checkpoint {
         /// What produces the checkpoint files. {sources}
         source: &'static str = source(),
+        /// How often there are checkpoints: `10min`: so long after the end of the last one; `50 calls`: at every so many
+        /// calls of a program that asks; `auto`: as often as they block the ranks for at most 5 % of the time. Default:
+        /// `auto` with `command` and `jubatus`; with `variables` the intervals of its levels, of which a time here is
+        /// the shortest; with the others each call.
+        every: Option<Frequency> = frequency().optional(),
         /// Only `source: command`: a command or a signal has the program write its files.
         command: SaveCommand = section::<SaveCommand>(),
         /// Only `source: command`: files that the program renames into place.
@@ -116,9 +122,6 @@ impl Checkpoint {
     }
 }
 
-/// Shorter intervals leave the program no time.
-const SHORTEST_SAVE_INTERVAL: Duration = Duration::from_millis(100);
-
 keys! {
     /// How a program is made to write its files, on each rank. Exactly one of `save`, `signal` and
     /// `watch.files` is needed.
@@ -131,8 +134,9 @@ keys! {
         /// When the files are complete after a signal: `file DONE`: there is a file of this name (which is not part of
         /// the checkpoint); `quiet 2s`: there are files, and none has changed for so long.
         until: Option<Until> = save_end().optional(),
-        /// Time from the end of a checkpoint to the next one. Before a halt there is one at once.
-        every: Duration = duration().or(Duration::from_secs(600)),
+        /// Time from the end of a checkpoint to the next one. Before a halt there is one at once. Default:
+        /// `checkpoint.every`.
+        every: Option<Duration> = duration().optional(),
         /// A checkpoint whose files are not complete after this time is dropped; the processes of the command are
         /// killed.
         timeout: Duration = duration().or(Duration::from_secs(60)),
@@ -145,7 +149,7 @@ impl SaveCommand {
         if self.save.as_ref().is_some_and(|words| words.first().is_none_or(|word| word.trim().is_empty())) {
             section.mistake("save", "the command is empty", "write the program and its arguments: `save: [./save.sh]`");
         }
-        if self.every < SHORTEST_SAVE_INTERVAL {
+        if self.every.is_some_and(|every| every < SHORTEST) {
             section.mistake("every", "shorter than 100ms", "write `every: 10min`");
         }
         if self.timeout.is_zero() {

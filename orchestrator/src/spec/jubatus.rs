@@ -5,6 +5,7 @@ use std::time::Duration;
 use holdfast_formats::jubatus::Engine;
 use holdfast_rank::{JubatusEndpoint, JubatusServers};
 
+use super::frequency::SHORTEST;
 use super::keys::{keys, list};
 use super::reading::Section;
 use super::value_kinds::{Choice, choice, duration, text, whole};
@@ -12,8 +13,6 @@ use super::value_kinds::{Choice, choice, duration, text, whole};
 /// The default port of Jubatus servers.
 const DEFAULT_PORT: u16 = 9199;
 const LOOPBACK: &str = "127.0.0.1";
-/// A save takes some time, in which calls that change the model wait.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The Jubatus servers of a step: `run.command` starts one for each rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +22,7 @@ pub struct Jubatus {
     pub host: Option<String>,
     pub name: Option<String>,
     pub servers: Vec<JubatusServer>,
-    pub every: Duration,
+    pub every: Option<Duration>,
     pub timeout: Duration,
     pub start_timeout: Duration,
 }
@@ -41,8 +40,9 @@ keys! {
     name = text().optional(),
     /// The servers of the ranks, one element for each rank, if they differ.
     servers = list::<JubatusServer>(),
-    /// Time from the end of a checkpoint to the next one. Before a halt there is one at once.
-    every = duration().or(Duration::from_secs(600)),
+    /// Time from the end of a checkpoint to the next one. Before a halt there is one at once. Default:
+    /// `checkpoint.every`.
+    every = duration().optional(),
     /// Time limit of each `save` and `load`. A checkpoint with a save that takes longer is dropped.
     timeout = duration().or(Duration::from_secs(60)),
     /// A server must answer within this time after it was started.
@@ -87,7 +87,7 @@ impl Choice for Engine {
 
 impl Jubatus {
     fn check(&self, section: &Section<'_>) {
-        if self.every < SHORTEST_INTERVAL {
+        if self.every.is_some_and(|every| every < SHORTEST) {
             section.mistake("every", "shorter than 100ms", "write `every: 10min`");
         }
         if self.timeout.is_zero() {

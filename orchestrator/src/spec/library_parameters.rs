@@ -9,7 +9,7 @@ use std::path::Path;
 
 use holdfast_core::hostlist;
 use holdfast_core::redundancy::registry;
-use holdfast_model::NodeName;
+use holdfast_model::{NeedPolicy, NodeName};
 
 use super::checkpoint::Checkpoint;
 use super::job::{JobSpec, Step};
@@ -80,6 +80,12 @@ pub fn of_job(job: LibraryJob<'_>, settings: &Settings, step: &Step) -> (BTreeMa
             variables.insert(parameter.to_owned(), (spelling.of_key)(&setting.value));
         }
     }
+    let NeedPolicy { interval, seconds, overhead } = step.checkpoint.need_in_force();
+    variables.extend([
+        ("SCR_CHECKPOINT_INTERVAL".to_owned(), interval.to_string()),
+        ("SCR_CHECKPOINT_SECONDS".to_owned(), seconds.to_string()),
+        ("SCR_CHECKPOINT_OVERHEAD".to_owned(), overhead.to_string()),
+    ]);
     (variables, file)
 }
 

@@ -29,6 +29,7 @@ mod diagnostics;
 mod document;
 mod environment;
 mod former_names;
+mod frequency;
 mod job;
 mod jubatus;
 pub mod keys;
@@ -59,6 +60,7 @@ pub use checkpoint::{Cache, Checkpoint, ControlDirectory, Redundancy};
 pub use checkpoint_source::{CheckpointSource, FROM_PREFIX, StepCheck};
 pub use diagnostics::{Diagnostic, Diagnostics, Position};
 pub use document::MAX_BYTES;
+pub use frequency::{Frequency, SHARE};
 pub use jubatus::{Jubatus, JubatusServer};
 pub use manager_keys::ManagerKeys;
 pub use manager_settings::ManagerSettings;
@@ -66,8 +68,8 @@ pub use pairs::{
     ALL_PAIRS, CLIENT_COMMAND, NodeReference, PlacedJob, PlacedPair, Reboot, Replicated, Replication, StartedBy,
 };
 pub use registered::{
-    Chosen, KeyFacts, LauncherFacts, ManagerFacts, ManagerVariables, NodeCount, Registered, RequeueFacts, SourceFacts,
-    Suits,
+    Chosen, FrequencyFacts, KeyFacts, LauncherFacts, ManagerFacts, ManagerVariables, NodeCount, Registered,
+    RequeueFacts, SourceFacts, Suits,
 };
 pub use registry::Registry;
 pub use run::RunSpec;

@@ -126,10 +126,25 @@ pub struct SourceFacts {
     pub doc: &'static str,
     /// The keys of `checkpoint:`.
     pub keys: KeyFacts,
+    /// What `checkpoint.every` means with it.
+    pub frequency: FrequencyFacts,
     /// `libscr_interpose` may be loaded into the ranks.
     pub can_be_interposed: bool,
     /// The program selects a level for each checkpoint: there is a descriptor for each level.
     pub has_levels: bool,
+}
+
+/// What `checkpoint.every` means with a source.
+#[derive(Debug)]
+pub enum FrequencyFacts {
+    /// It has no effect, and what to do about it.
+    None { help: &'static str },
+    Keys {
+        /// The program asks whether a checkpoint is due: calls can be counted.
+        counts_calls: bool,
+        /// The keys of `checkpoint:` that set the same.
+        finer: &'static [&'static str],
+    },
 }
 
 /// Keys that have an effect with some entries only. A key that no entry declares has an effect with all of them.

@@ -8,6 +8,7 @@ use holdfast_patterns::FilePatterns;
 
 use super::checkpoint::Checkpoint;
 use super::checkpoint_source::StepCheck;
+use super::frequency;
 use super::job::{JobSpec, Step};
 use super::quantity;
 use super::reading::Reader;
@@ -116,7 +117,9 @@ fn check_steps(spec: &JobSpec, reader: &Reader) {
         check_checkpoint(step, path, reader);
         let Step { run, checkpoint, source, .. } = step;
         let JobSpec { health, progress, .. } = spec;
-        (source.check)(&StepCheck { checkpoint, run, health, progress, key_path: path, reader });
+        let checked = StepCheck { checkpoint, run, health, progress, key_path: path, reader };
+        frequency::check(&checked, source.facts.agent.name, &source.facts.frequency);
+        (source.check)(&checked);
         check_patterns(step, path, reader);
         check_control(spec, at, reader);
     }

@@ -48,7 +48,11 @@ pub struct ValueKind<T> {
 }
 
 impl<T: 'static> ValueKind<T> {
-    fn new(expected: impl Into<String>, read: impl Fn(&str) -> Option<T> + 'static, show: fn(&T) -> String) -> Self {
+    pub(super) fn new(
+        expected: impl Into<String>,
+        read: impl Fn(&str) -> Option<T> + 'static,
+        show: fn(&T) -> String,
+    ) -> Self {
         let read = Box::new(move |text: &str| read(text).ok_or(None));
         ValueKind { expected: expected.into(), read, show, scr: SAME }
     }

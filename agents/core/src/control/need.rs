@@ -65,6 +65,12 @@ impl Need {
         self.last_end = end;
     }
 
+    /// Counts the time in which the ranks waited for the flush of the last checkpoint: it blocks them as the checkpoint
+    /// did. SCR leaves it out of the overhead.
+    pub fn flush_waited_for(&mut self, time: Duration) {
+        self.spent += time;
+    }
+
     /// The percentage that a checkpoint would take if it were taken now; `None` while this run has taken none.
     fn share(&self, since: Duration) -> Option<f64> {
         let mean = self.spent.checked_div(self.checkpoints)?;

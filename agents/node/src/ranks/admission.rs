@@ -36,9 +36,17 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// True if the program is not one of this job: another launch changes nothing.
+    pub fn is_incurable(&self) -> bool {
+        matches!(self, Refusal::Version { .. } | Refusal::Ranks { .. } | Refusal::Interface { .. })
+    }
+
     fn remedy(&self) -> Option<&'static str> {
         Some(match self {
             Refusal::Version { .. } => "install and link the same release everywhere",
+            Refusal::Ranks { .. } => {
+                "an MPI program needs the launcher of its own MPI, which gives it all its ranks: `run: {launcher: …}`"
+            }
             Refusal::NoRun => "start the program with `holdfast run`",
             Refusal::Interface { interface: Interface::Variables, .. } => "write `checkpoint: {source: variables}`",
             Refusal::Interface { interface: Interface::Files, .. } => "write `checkpoint: {source: scr}`",
@@ -55,8 +63,8 @@ fn of_interface(interface: Interface) -> &'static str {
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Failure {
+impl From<&Refusal> for Failure {
+    fn from(refusal: &Refusal) -> Failure {
         let kind = match refusal {
             Refusal::Superseded { .. } => FailureKind::Superseded,
             // The plan will arrive: the peer retries.
@@ -67,8 +75,14 @@ impl From<Refusal> for Failure {
         let mut failure = Failure::new(kind, refusal.to_string());
         failure.remedy = refusal.remedy().map(str::to_owned);
         match refusal {
-            Refusal::Elsewhere { rank, .. } | Refusal::Duplicate { rank, .. } => failure.of_rank(rank),
+            Refusal::Elsewhere { rank, .. } | Refusal::Duplicate { rank, .. } => failure.of_rank(*rank),
             _ => failure,
         }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::from(&refusal)
     }
 }

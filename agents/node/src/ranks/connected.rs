@@ -14,6 +14,8 @@ use super::process::Process;
 pub struct Ranks {
     marks: Marks,
     connected: Mutex<BTreeMap<Rank, Connected>>,
+    /// The newest generation of which a process was refused for good.
+    refused: Mutex<Generation>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +42,15 @@ pub(crate) enum Joined {
 impl Ranks {
     /// `start` names the job and the node.
     pub fn new(start: &AgentStart) -> Self {
-        Ranks { marks: Marks::new(start), connected: Mutex::default() }
+        Ranks { marks: Marks::new(start), connected: Mutex::default(), refused: Mutex::default() }
+    }
+
+    /// True for the first process of a generation that is refused for good.
+    pub fn is_first_refused(&self, generation: Generation) -> bool {
+        let mut refused = self.refused.lock();
+        let is_first = generation > *refused;
+        *refused = generation.max(*refused);
+        is_first
     }
 
     /// The ranks of `generation` that are connected and alive, ascending.

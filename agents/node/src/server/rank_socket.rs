@@ -107,7 +107,13 @@ async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream,
     };
     let (plan, joined) = match admit(&collectives, &hello, pid, connection) {
         Ok(admitted) => admitted,
-        Err(refusal) => return refuse(&mut stream, refusal).await,
+        Err(refusal) => {
+            if refusal.is_incurable() && agent.ranks.is_first_refused(hello.generation) {
+                let reason = Failure::from(&refusal).to_string();
+                agent.events.add(AgentEvent::RankRefused { generation: hello.generation, rank: hello.rank, reason });
+            }
+            return refuse(&mut stream, refusal).await;
+        }
     };
     let layout = plan.settings.variables.layout;
     let welcome = ToRank::Welcome { node: agent.start.node.clone(), layout };

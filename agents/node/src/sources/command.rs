@@ -1,8 +1,6 @@
 //! A program that does not use the API: its rank process (`holdfast rank`) makes the calls, and has the program write
 //! its files by a command or a signal, or takes those that it writes without a request.
 
-use std::time::Duration;
-
 use holdfast_wire::rank::Interface;
 use holdfast_wire::run::{CheckpointSchedule, Settings};
 
@@ -20,7 +18,7 @@ pub static ENTRY: SourceEntry = SourceEntry {
 };
 
 /// Without a schedule in the settings, which the orchestrator always sends.
-const DEFAULT_SCHEDULE: CheckpointSchedule = CheckpointSchedule::Every(Duration::from_secs(600));
+const DEFAULT_SCHEDULE: CheckpointSchedule = CheckpointSchedule::Share(5);
 
 /// The policy of a source whose rank processes make the calls.
 pub(super) fn policy(settings: &Settings) -> Box<dyn SourcePolicy> {

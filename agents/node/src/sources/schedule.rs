@@ -9,10 +9,15 @@ use super::source::SourcePolicy;
 /// Before a halt, a checkpoint that was dropped is tried again after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
+/// With a limit on the share of the time: the shortest time between two checkpoints. What the first one takes is known
+/// only then.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(10);
+
 /// Not kept when the leader's process is restarted: the interval then begins again.
 #[derive(Debug)]
 pub struct WaitingPolicy {
     schedule: CheckpointSchedule,
+    cost: Cost,
     /// The end of the last checkpoint, or the beginning of the run.
     last: Duration,
     /// The last checkpoint was dropped.
@@ -21,7 +26,7 @@ pub struct WaitingPolicy {
 
 impl WaitingPolicy {
     pub fn new(schedule: CheckpointSchedule) -> Self {
-        WaitingPolicy { schedule, last: Duration::ZERO, dropped: false }
+        WaitingPolicy { schedule, cost: Cost::default(), last: Duration::ZERO, dropped: false }
     }
 
     fn ended(&mut self, now: Duration, dropped: bool) {
@@ -40,11 +45,20 @@ impl SourcePolicy for WaitingPolicy {
 
     fn refuses_requests(&self) -> Option<&'static str> {
         match self.schedule {
-            CheckpointSchedule::Every(_) => None,
+            CheckpointSchedule::Every(_) | CheckpointSchedule::Share(_) => None,
             CheckpointSchedule::WhenReady => {
                 Some("the job has `checkpoint: {watch: …}`: its programs decide when they write their files")
             }
         }
+    }
+
+    fn checkpoint_begins(&mut self, now: Duration) {
+        self.cost.begins(now);
+    }
+
+    fn ranks_go_on(&mut self, now: Duration) {
+        self.cost.ends(now);
+        self.last = now;
     }
 
     fn checkpoint_complete(&mut self, now: Duration) {
@@ -57,19 +71,51 @@ impl SourcePolicy for WaitingPolicy {
 
     fn is_due_for_waiting(&mut self, now: Duration, halting: bool, ready: bool) -> bool {
         match self.schedule {
-            CheckpointSchedule::Every(_) => self.is_due(now, halting),
+            CheckpointSchedule::Every(_) | CheckpointSchedule::Share(_) => self.is_due(now, halting),
             CheckpointSchedule::WhenReady => ready,
         }
     }
 
     fn due_at(&self, halting: bool) -> Option<Duration> {
-        let CheckpointSchedule::Every(every) = self.schedule else { return None };
+        let every = match self.schedule {
+            CheckpointSchedule::Every(every) => every,
+            CheckpointSchedule::Share(percent) => self.cost.pause(percent.into()).max(SHORTEST_PAUSE),
+            CheckpointSchedule::WhenReady => return None,
+        };
         let pause = match (halting, self.dropped) {
             (true, false) => Duration::ZERO,
             (true, true) => every.min(RETRY_AFTER),
             (false, _) => every,
         };
         Some(self.last.saturating_add(pause))
+    }
+}
+
+/// How long the checkpoints of this run have blocked the ranks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cost {
+    began: Option<Duration>,
+    checkpoints: u32,
+    spent: Duration,
+}
+
+impl Cost {
+    pub(super) fn begins(&mut self, now: Duration) {
+        self.began = Some(now);
+    }
+
+    /// The ranks go on, whether the checkpoint is kept or not.
+    pub(super) fn ends(&mut self, now: Duration) {
+        if let Some(began) = self.began.take() {
+            self.checkpoints = self.checkpoints.saturating_add(1);
+            self.spent += now.saturating_sub(began);
+        }
+    }
+
+    /// The time from the end of a checkpoint to the next one with which they take this percentage of the time.
+    pub(super) fn pause(&self, percent: f64) -> Duration {
+        let mean = self.spent.checked_div(self.checkpoints).unwrap_or_default();
+        Duration::try_from_secs_f64(mean.as_secs_f64() * (100.0 / percent - 1.0)).unwrap_or(Duration::MAX)
     }
 }
 
@@ -89,6 +135,22 @@ mod tests {
         assert!(policy.is_due_for_waiting(AT(11), true, false));
         policy.checkpoint_complete(AT(75));
         assert_eq!(policy.due_at(false), Some(AT(135)));
+    }
+
+    #[test]
+    fn with_a_limit_on_their_share_checkpoints_are_as_far_apart_as_they_take_long() {
+        let mut policy = WaitingPolicy::new(CheckpointSchedule::Share(5));
+        policy.computing_begins(AT(0));
+        assert_eq!((policy.due_at(false), policy.due_at(true)), (Some(AT(10)), Some(AT(0))));
+        for (begins, complete, goes_on, next) in [(10, 12, 14, 14 + 76), (90, 91, 92, 92 + 57)] {
+            policy.checkpoint_begins(AT(begins));
+            policy.checkpoint_complete(AT(complete));
+            // A flush that the ranks wait for counts.
+            policy.ranks_go_on(AT(goes_on));
+            assert_eq!(policy.due_at(false), Some(AT(next)));
+        }
+        assert!(!policy.is_due_for_waiting(AT(148), false, false));
+        assert!(policy.is_due_for_waiting(AT(149), false, false));
     }
 
     #[test]

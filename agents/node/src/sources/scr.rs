@@ -25,11 +25,13 @@ struct Schedule {
     need: Need,
     /// When the open checkpoint was started.
     started: Option<Duration>,
+    /// When the last one was complete, while the ranks wait for its flush.
+    complete: Option<Duration>,
 }
 
 impl Schedule {
     fn new(policy: NeedPolicy) -> Self {
-        Schedule { policy, need: Need::new(policy, Duration::ZERO), started: None }
+        Schedule { policy, need: Need::new(policy, Duration::ZERO), started: None, complete: None }
     }
 }
 
@@ -49,6 +51,13 @@ impl SourcePolicy for Schedule {
     fn checkpoint_complete(&mut self, now: Duration) {
         let started = self.started.take().unwrap_or(now);
         self.need.checkpoint_taken(started, now);
+        self.complete = Some(now);
+    }
+
+    fn ranks_go_on(&mut self, now: Duration) {
+        if let Some(complete) = self.complete.take() {
+            self.need.flush_waited_for(now.saturating_sub(complete));
+        }
     }
 }
 

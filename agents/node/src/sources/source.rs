@@ -65,6 +65,9 @@ pub trait SourcePolicy: Debug + Send {
 
     fn checkpoint_complete(&mut self, _now: Duration) {}
 
+    /// The ranks go on after a dataset, after its flush if they wait for that.
+    fn ranks_go_on(&mut self, _now: Duration) {}
+
     /// The checkpoint that has begun was dropped on all ranks.
     fn checkpoint_dropped(&mut self, _now: Duration) {}
 

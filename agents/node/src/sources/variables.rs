@@ -5,6 +5,7 @@ use std::time::Duration;
 use holdfast_model::{Level, SnapshotIntervals};
 use holdfast_wire::rank::Interface;
 
+use super::schedule::Cost;
 use super::source::{SourceEntry, SourcePolicy};
 
 pub static ENTRY: SourceEntry = SourceEntry {
@@ -14,13 +15,18 @@ pub static ENTRY: SourceEntry = SourceEntry {
     interface: Interface::Variables,
     reports_progress: true,
     refuses_calls: None,
-    policy: |settings| Box::new(Snapshots::new(settings.variables.snapshots)),
+    policy: |settings| Box::new(Snapshots::new(settings.variables.snapshots, settings.need.overhead)),
 };
 
 /// When a snapshot of each level is due. Not kept when the leader's process is restarted.
 #[derive(Debug)]
 struct Snapshots {
     intervals: SnapshotIntervals,
+    /// The largest percentage of the time that checkpoints may take; 0 is not limited.
+    share: f64,
+    cost: Cost,
+    /// The end of the last checkpoint.
+    last: Duration,
     /// When the interval of each level began, in the order of [`Level::ALL`].
     since: [Duration; Level::ALL.len()],
     /// How many flushes of level 4 have failed since one succeeded.
@@ -30,9 +36,10 @@ struct Snapshots {
 }
 
 impl Snapshots {
-    fn new(intervals: SnapshotIntervals) -> Self {
+    fn new(intervals: SnapshotIntervals, share: f64) -> Self {
         let since = [Duration::ZERO; Level::ALL.len()];
-        Snapshots { intervals, since, failures: 0, failed: Duration::ZERO }
+        let (cost, last) = (Cost::default(), Duration::ZERO);
+        Snapshots { intervals, share, cost, last, since, failures: 0, failed: Duration::ZERO }
     }
 
     /// After a failed flush, level 4 waits for an eighth of its interval, and twice as long after each further one, up
@@ -54,6 +61,9 @@ impl SourcePolicy for Snapshots {
 
     /// The highest level whose interval has passed; at a halt at least the lowest, because the checkpoint is flushed.
     fn due_level(&mut self, now: Duration, halting: bool, own: Option<SnapshotIntervals>) -> Option<Level> {
+        if !halting && self.share > 0.0 && now.saturating_sub(self.last) < self.cost.pause(self.share) {
+            return None;
+        }
         let intervals = own.unwrap_or(self.intervals);
         let levels = Level::ALL.into_iter().zip(self.since);
         let due = levels.filter(|(level, since)| {
@@ -66,6 +76,15 @@ impl SourcePolicy for Snapshots {
         let first = due.iter().copied().filter(|level| matches!(level, Level::Partner | Level::Parity)).max();
         let first = first.filter(|_| self.failures > 0);
         first.or(due.into_iter().max()).or(halting.then_some(Level::Local))
+    }
+
+    fn checkpoint_begins(&mut self, now: Duration) {
+        self.cost.begins(now);
+    }
+
+    fn ranks_go_on(&mut self, now: Duration) {
+        self.cost.ends(now);
+        self.last = now;
     }
 
     /// A checkpoint also serves the lower levels.
@@ -99,7 +118,7 @@ mod tests {
     fn snapshots(local: u64, partner: u64, parity: u64, prefix: u64) -> Snapshots {
         let [local, partner, parity, prefix] = [local, partner, parity, prefix].map(at);
         let intervals = SnapshotIntervals { local, partner, parity, prefix };
-        let mut snapshots = Snapshots::new(intervals);
+        let mut snapshots = Snapshots::new(intervals, 0.0);
         snapshots.computing_begins(at(100));
         snapshots
     }

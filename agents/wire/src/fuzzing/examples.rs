@@ -432,6 +432,8 @@ pub fn poll_reply() -> PollReply {
         },
         AgentEvent::CheckpointProtected { generation, checkpoint, scheme: Scheme::new("XOR"), millis: 9 },
         AgentEvent::CheckpointFailed { generation, checkpoint, reason: "no space".to_owned(), ended: false },
+        AgentEvent::RankRefused { generation, rank: Rank(1), reason: "another source".to_owned() },
+        AgentEvent::RanksBlocked { generation, checkpoint, millis: 7 },
         AgentEvent::Flushed { generation, checkpoint, directory: "scr.3".to_owned(), millis: 8 },
         AgentEvent::PlainFilesKept { checkpoint, directory: "scr.3".to_owned(), reason: "no space".to_owned() },
         AgentEvent::OutputNotPlaced {

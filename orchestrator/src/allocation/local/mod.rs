@@ -83,7 +83,10 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     keys: ManagerKeys::of::<LocalSettings>()
         .not_of_replicated(&[("faults", "leave it out: it injects faults into ranks")]),
     check: || Ok(()),
-    preview: |_| Ok(AllocationPreview::default()),
+    preview: |_| {
+        let line = "the nodes are virtual: processes on this machine".to_owned();
+        Ok(AllocationPreview { lines: vec![line], ..AllocationPreview::default() })
+    },
     open: |request| Box::pin(async move { Ok(Arc::new(Local::create(request)?) as Arc<dyn Allocation>) }),
     reopen: |record, spec, logs| {
         let (identity, faults) = (record.identity.clone(), spec.map(faults_of).unwrap_or_default());

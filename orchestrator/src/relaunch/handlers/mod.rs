@@ -151,6 +151,12 @@ impl Machine {
                     active.left.remove(rank.0);
                 });
             }
+            // Also of a generation that has ended meanwhile: that of the next one would be the same.
+            Event::RankRefused { generation, rank, reason } => {
+                if generation == self.state.head.generation && self.state.head.refused.is_none() {
+                    self.state.head.refused = Some(format!("rank {rank} was refused: {reason}"));
+                }
+            }
             Event::RankLeft { generation, rank } => self.rank_left(generation, rank),
             Event::ProgressChecked { generation, found } => self.progress_checked(now, generation, found, out),
             Event::Superseded { from, failure } => self.superseded(from, failure, out),

@@ -14,7 +14,7 @@ use super::deletion::delete;
 use super::eviction::evicted;
 use super::halt::{halt_condition, spread_halt};
 use super::memory::CompletedDataset;
-use super::open_dataset::{mark_begun, mark_not_begun, next_id, report_dropped};
+use super::open_dataset::{mark_begun, mark_ended, mark_not_begun, next_id, report_dropped};
 use super::protection::{encode, seal};
 use super::records::{describe, note};
 use super::{direct, files, flush, restart, unfinished};
@@ -81,6 +81,20 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
     let Some(checkpoint) = cx.memory(|memory| memory.open) else {
         return Err(CallError::OutOfOrder { call: "complete_checkpoint", before: "start_checkpoint" });
     };
+    if matches!(not_written, Some(CallError::ProgramsEnded)) {
+        // They were not blocked.
+        cx.with(|state| state.blocked_since = None);
+    }
+    let reply = complete_open(cx, checkpoint, not_written).await;
+    mark_ended(cx, checkpoint);
+    reply
+}
+
+async fn complete_open(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    not_written: Option<CallError>,
+) -> Result<Reply, CallError> {
     let begun = cx.now();
     let dataset = cx.dataset(checkpoint);
     let known = cx.memory(|memory| memory.completed.filter(|known| known.checkpoint == checkpoint));

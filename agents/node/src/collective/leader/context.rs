@@ -64,6 +64,8 @@ pub(super) struct LeaderState {
     flushes: UnfinishedFlushes,
     pub(super) policy: Box<dyn SourcePolicy>,
     pub(super) requests: Requests,
+    /// When the ranks began the open dataset, which blocks them since. Unknown after a restart of the leader.
+    pub(super) blocked_since: Option<Duration>,
     /// For ranks that wait for their next checkpoint.
     pub(super) programs: Programs,
     /// The nodes whose ranks were sent SIGTERM.
@@ -119,6 +121,7 @@ impl Context {
             flushes,
             policy,
             requests: Requests::default(),
+            blocked_since: None,
             programs: Programs::default(),
             terminated: BTreeSet::new(),
             ended: BTreeSet::new(),

@@ -10,11 +10,20 @@ use super::request::DroppedCheckpoint;
 pub(super) fn mark_begun(cx: &Context, dataset: &Dataset) {
     cx.policy(|policy, now| policy.checkpoint_begins(now));
     cx.with(|state| {
+        state.blocked_since = Some(state.now);
         state.requests.not_begun = None;
         if dataset.checkpoint {
             (state.requests.waiting, state.requests.dropped) = (false, None);
         }
     });
+}
+
+/// Records that the ranks go on after a dataset, and reports how long it blocked them.
+pub(super) fn mark_ended(cx: &Context, checkpoint: CheckpointId) {
+    cx.policy(|policy, now| policy.ranks_go_on(now));
+    if let Some(since) = cx.with(|state| state.blocked_since.take()) {
+        cx.emit(AgentEvent::RanksBlocked { generation: cx.generation(), checkpoint, millis: cx.millis_since(since) });
+    }
 }
 
 /// Reports a dataset that could not be begun, and ends the request for it.

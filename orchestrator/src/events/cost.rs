@@ -1,0 +1,432 @@
+//! What failures and checkpoints cost a job, from its events: work that was lost, the time to detect a failure and to
+//! start again, the time in which checkpoints blocked the ranks, and how old the newest checkpoints are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_model::{CheckpointId, Timestamp};
+use holdfast_wire::agent::AgentEvent;
+use serde::{Serialize, Serializer};
+use serde_json::json;
+
+use super::reason::{DrainResult, EndCause};
+use super::vocabulary::LogEvent;
+
+/// A run that is shorter shows too little of what checkpoints cost.
+const ADVISED_AFTER: Duration = Duration::from_secs(20);
+
+/// The events of a job, as far as its cost depends on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// When the job began in its allocation; `None` before that is known.
+    began: Option<Timestamp>,
+    /// The last event.
+    last: Timestamp,
+    /// When the ranks of the generation began to compute.
+    computing: Option<Timestamp>,
+    /// The work of which nothing was lost, at that time.
+    work: Duration,
+    /// Each checkpoint: the work that it contains, and when it was begun.
+    checkpoints: BTreeMap<CheckpointId, Saved>,
+    /// The first sign of a failure of the generation.
+    sign: Option<Timestamp>,
+    /// When the failure was detected, and the work until then; until the next generation computes.
+    failed: Option<(Timestamp, Duration)>,
+    failures: u32,
+    lost: Duration,
+    detection: Duration,
+    restart: Duration,
+    blocked: Duration,
+    /// Datasets that blocked the ranks, by the agents' reports.
+    blocking: u32,
+    complete: u64,
+    dropped: u64,
+    dropped_last: Option<(CheckpointId, String)>,
+    protected: Option<CheckpointId>,
+    flushed: Option<CheckpointId>,
+    advised: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Saved {
+    work: Duration,
+    begun: Timestamp,
+}
+
+/// What a job has cost until now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Since the job began in its allocation.
+    pub elapsed: Duration,
+    /// Generations that failed.
+    pub failures: u32,
+    /// Work that had to be done again: from the checkpoint of a restart to the failure.
+    pub lost: Duration,
+    /// From the first sign of a failure to the decision to end the generation.
+    pub detection: Duration,
+    /// From this decision until the ranks of the next generation had their files.
+    pub restart: Duration,
+    /// While ranks waited for checkpoints, and for flushes that they waited for; `None` where it is not known.
+    pub blocked: Option<Duration>,
+    /// Checkpoints that were complete, and datasets that were dropped.
+    pub complete: u64,
+    pub dropped: u64,
+    /// The last one that was dropped, and why.
+    pub dropped_last: Option<(CheckpointId, String)>,
+    /// The newest checkpoint that survives the loss of a node, and the age of its state.
+    pub protected: Option<(CheckpointId, Duration)>,
+    /// As before, in the prefix directory.
+    pub flushed: Option<(CheckpointId, Duration)>,
+}
+
+impl Costs {
+    /// Counts an event. Returns whether checkpoints have begun to take more than `share` percent of the time, once.
+    pub fn add(&mut self, time: Timestamp, event: &LogEvent, share: Option<u8>) -> Option<LogEvent> {
+        self.last = self.last.max(time);
+        match event {
+            LogEvent::JobStarted { .. } => *self = Costs { began: Some(time), last: time, ..Costs::default() },
+            LogEvent::AgentSilent { millis, .. } => {
+                self.seems_failed(Timestamp::from_millis(time.millis().saturating_sub_unsigned(*millis)));
+            }
+            LogEvent::AgentLost { .. }
+            | LogEvent::NodeDown { .. }
+            | LogEvent::RankFailed { .. }
+            | LogEvent::HangSuspected { .. } => self.seems_failed(time),
+            LogEvent::AgentAnswers { .. } => self.sign = None,
+            LogEvent::GenerationEnding { .. } => self.fails(time),
+            LogEvent::GenerationEnded { cause, .. } => self.ends(time, cause),
+            LogEvent::Drained { result: DrainResult::Complete { checkpoint } } => {
+                self.flushed = self.flushed.max(Some(*checkpoint));
+            }
+            LogEvent::Agent(report) => return self.add_of_agent(time, &report.event, share),
+            _ => {}
+        }
+        None
+    }
+
+    fn add_of_agent(&mut self, time: Timestamp, event: &AgentEvent, share: Option<u8>) -> Option<LogEvent> {
+        match event {
+            AgentEvent::Restarted { checkpoint, protected, .. } => {
+                self.computes(time, *checkpoint);
+                self.protected = checkpoint.filter(|_| *protected == Some(true));
+            }
+            AgentEvent::CheckpointStarted { checkpoint, .. } => {
+                let saved = Saved { work: self.work_until(time), begun: time };
+                self.checkpoints.insert(*checkpoint, saved);
+            }
+            AgentEvent::CheckpointComplete { checkpoint, .. } => {
+                let saved = Saved { work: self.work_until(time), begun: time };
+                self.checkpoints.entry(*checkpoint).or_insert(saved);
+                self.complete += 1;
+                self.sign = None;
+            }
+            AgentEvent::CheckpointProtected { checkpoint, .. } => self.protected = Some(*checkpoint),
+            AgentEvent::CheckpointFailed { checkpoint, reason, ended: false, .. } => {
+                self.dropped += 1;
+                self.dropped_last = Some((*checkpoint, reason.clone()));
+            }
+            AgentEvent::Flushed { checkpoint, .. } => self.flushed = self.flushed.max(Some(*checkpoint)),
+            AgentEvent::RanksBlocked { millis, .. } => {
+                self.blocked += Duration::from_millis(*millis);
+                self.blocking += 1;
+                return self.advice(time, share?);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn advice(&mut self, now: Timestamp, share: u8) -> Option<LogEvent> {
+        let elapsed = now.since(self.began?);
+        let percent = percent_of(self.blocked, elapsed);
+        if self.advised || elapsed < ADVISED_AFTER || percent <= share.into() {
+            return None;
+        }
+        self.advised = true;
+        let mean = self.blocked.checked_div(self.blocking)?;
+        let every_ms = u64::try_from((mean * 100 / u32::from(share)).as_millis()).unwrap_or(u64::MAX);
+        Some(LogEvent::CheckpointsBlock { percent: format!("{percent:.0}"), limit: share, every_ms })
+    }
+
+    fn seems_failed(&mut self, time: Timestamp) {
+        if self.computing.is_some() && self.failed.is_none() {
+            self.sign.get_or_insert(time);
+        }
+    }
+
+    fn fails(&mut self, time: Timestamp) {
+        if self.failed.is_none() {
+            let sign = self.sign.take().unwrap_or(time);
+            self.detection += time.since(sign);
+            self.failed = Some((time, self.work_until(sign)));
+            self.computing = None;
+        }
+    }
+
+    fn ends(&mut self, time: Timestamp, cause: &EndCause) {
+        if cause.is_finished() {
+            (self.computing, self.sign, self.failed) = (None, None, None);
+            return;
+        }
+        self.fails(time);
+        if !matches!(cause, EndCause::Halted { .. } | EndCause::TimeLimit | EndCause::Excluded { .. }) {
+            self.failures += 1;
+        }
+    }
+
+    fn computes(&mut self, time: Timestamp, from: Option<CheckpointId>) {
+        // The report may be received again.
+        if self.computing.is_some() {
+            return;
+        }
+        let saved = from.and_then(|id| self.checkpoints.get(&id)).map(|saved| saved.work).unwrap_or_default();
+        if let Some((failed, work)) = self.failed.take() {
+            self.restart += time.since(failed);
+            self.lost += work.saturating_sub(saved);
+        }
+        if let Some(id) = from {
+            self.checkpoints.entry(id).or_insert(Saved { work: saved, begun: time });
+        }
+        (self.computing, self.work, self.sign) = (Some(time), saved, None);
+    }
+
+    fn work_until(&self, time: Timestamp) -> Duration {
+        self.work + self.computing.map(|computing| time.since(computing)).unwrap_or_default()
+    }
+
+    /// True if the events from the beginning of the job are counted.
+    pub fn is_complete(&self) -> bool {
+        self.began.is_some()
+    }
+
+    /// What the job has cost until `now`, or until its last event; `None` before it began.
+    pub fn cost(&self, now: Option<Timestamp>) -> Option<Cost> {
+        let now = now.unwrap_or(self.last);
+        let aged = |id: CheckpointId| Some((id, now.since(self.checkpoints.get(&id)?.begun)));
+        Some(Cost {
+            elapsed: now.since(self.began?),
+            failures: self.failures,
+            lost: self.lost,
+            detection: self.detection,
+            restart: self.restart,
+            blocked: (self.blocking > 0 || self.complete == 0).then_some(self.blocked),
+            complete: self.complete,
+            dropped: self.dropped,
+            dropped_last: self.dropped_last.clone(),
+            protected: self.protected.and_then(aged),
+            flushed: self.flushed.and_then(aged),
+        })
+    }
+}
+
+impl Cost {
+    /// The times, with their parts of the whole.
+    pub fn times(&self) -> String {
+        let shown = |name, time: Duration| {
+            format!("{name} {:.1} s ({:.1} %)", time.as_secs_f64(), percent_of(time, self.elapsed))
+        };
+        let blocked = self.blocked.map_or_else(
+            || "blocked by checkpoints: not known, the library reports none".to_owned(),
+            |blocked| shown("blocked by checkpoints", blocked),
+        );
+        let failures = if self.failures == 1 { "1 failure".to_owned() } else { format!("{} failures", self.failures) };
+        let (lost, detection) = (shown("lost work", self.lost), shown("detection", self.detection));
+        format!("{failures}: {lost}, {detection}, {}; {blocked}", shown("restart", self.restart))
+    }
+
+    /// The newest checkpoints, with the age of their state.
+    pub fn ages(&self) -> String {
+        let shown = |newest: Option<(CheckpointId, Duration)>| {
+            newest.map_or_else(|| "none".to_owned(), |(id, age)| format!("{id}, {:.1} s old", age.as_secs_f64()))
+        };
+        format!("newest protected checkpoint: {}; newest flushed: {}", shown(self.protected), shown(self.flushed))
+    }
+
+    /// A warning if datasets were dropped.
+    pub fn dropped(&self) -> Option<String> {
+        let (id, reason) = self.dropped_last.as_ref()?;
+        let all = self.dropped + self.complete;
+        Some(format!("warning: {} of {all} checkpoints were dropped; the last one, {id}: {reason}", self.dropped))
+    }
+}
+
+impl Serialize for Cost {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let aged = |newest: Option<(CheckpointId, Duration)>| {
+            newest.map(|(id, age)| json!({ "checkpoint": id, "age_ms": millis(age) }))
+        };
+        let document = json!({
+            "elapsed_ms": millis(self.elapsed),
+            "failures": self.failures,
+            "lost_work_ms": millis(self.lost),
+            "detection_ms": millis(self.detection),
+            "restart_ms": millis(self.restart),
+            "blocked_ms": self.blocked.map(millis),
+            "checkpoints_complete": self.complete,
+            "checkpoints_dropped": self.dropped,
+            "newest_protected": aged(self.protected),
+            "newest_flushed": aged(self.flushed),
+        });
+        document.serialize(serializer)
+    }
+}
+
+fn percent_of(part: Duration, whole: Duration) -> f64 {
+    if whole.is_zero() { 0.0 } else { part.as_secs_f64() / whole.as_secs_f64() * 100.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_model::{Generation, NodeName, Rank, RankEnd, RestartSource};
+
+    use super::*;
+
+    struct Job(Costs);
+
+    impl Job {
+        fn began() -> Job {
+            let mut job = Job(Costs::default());
+            job.at(
+                0,
+                LogEvent::JobStarted {
+                    job_id: "1".to_owned(),
+                    nodes: Vec::new(),
+                    prefix: "/p".into(),
+                    virtual_nodes: false,
+                },
+            );
+            job
+        }
+
+        fn at(&mut self, seconds: i64, event: LogEvent) -> Option<LogEvent> {
+            self.0.add(Timestamp::from_secs(seconds), &event, Some(5))
+        }
+
+        fn agent(&mut self, seconds: i64, event: AgentEvent) -> Option<LogEvent> {
+            self.at(seconds, LogEvent::of_agent(&NodeName::from("n1"), event))
+        }
+
+        fn restarts(&mut self, seconds: i64, from: Option<u64>) {
+            self.agent(
+                seconds,
+                AgentEvent::Restarted {
+                    generation: Generation(1),
+                    checkpoint: from.map(CheckpointId),
+                    protected: from.map(|_| true),
+                    source: RestartSource::Cache,
+                    rebuilt: Vec::new(),
+                    moved: Vec::new(),
+                    millis: 1,
+                },
+            );
+        }
+
+        /// A checkpoint that takes a second, and blocks the ranks for two.
+        fn takes(&mut self, seconds: i64, id: u64) -> Option<LogEvent> {
+            let (generation, checkpoint) = (Generation(1), CheckpointId(id));
+            self.agent(seconds, AgentEvent::CheckpointStarted { generation, checkpoint });
+            let scheme = holdfast_model::Scheme::new("XOR");
+            self.agent(
+                seconds + 1,
+                AgentEvent::CheckpointComplete {
+                    generation,
+                    checkpoint,
+                    scheme,
+                    level: None,
+                    protected: true,
+                    bytes: 1,
+                    millis: 1000,
+                },
+            );
+            self.agent(seconds + 1, AgentEvent::CheckpointProtected { generation, checkpoint, scheme, millis: 1 });
+            self.agent(seconds + 2, AgentEvent::RanksBlocked { generation, checkpoint, millis: 2000 })
+        }
+
+        /// The first sign, and three seconds later the decision.
+        fn fails(&mut self, seconds: i64) {
+            let end = RankEnd::Signal(9);
+            let failed = LogEvent::RankFailed { generation: Generation(1), rank: Rank(0), node: None, end };
+            self.at(seconds, failed);
+            let seen = "rank 0 failed".to_owned();
+            self.at(seconds + 3, LogEvent::GenerationEnding { generation: Generation(1), seen });
+            let cause = EndCause::Application { rank: Some(Rank(0)), end };
+            self.ends(seconds + 4, cause);
+        }
+
+        fn ends(&mut self, seconds: i64, cause: EndCause) {
+            self.at(
+                seconds,
+                LogEvent::GenerationEnded {
+                    generation: Generation(1),
+                    cause,
+                    newest: None,
+                    without_progress: 0,
+                    progress: None,
+                },
+            );
+        }
+
+        fn cost(&self, seconds: i64) -> Cost {
+            self.0.cost(Some(Timestamp::from_secs(seconds))).unwrap()
+        }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_work_since_the_checkpoint_of_the_restart_is_lost() {
+        let mut job = Job::began();
+        job.restarts(10, None);
+        job.takes(30, 1);
+        job.fails(50);
+        job.restarts(60, Some(1));
+        let cost = job.cost(100);
+        // Checkpoint 1 has the state of 30 s.
+        assert_eq!((cost.lost, cost.detection, cost.restart), (seconds(20), seconds(3), seconds(7)));
+        assert_eq!((cost.failures, cost.blocked), (1, Some(seconds(2))));
+        assert_eq!((cost.elapsed, cost.protected), (seconds(100), Some((CheckpointId(1), seconds(70)))));
+        // A failure before the next checkpoint loses all since the restart; then the checkpoint itself is lost.
+        job.fails(105);
+        job.restarts(120, Some(1));
+        assert_eq!(job.cost(120).lost, seconds(20 + 45));
+        job.fails(130);
+        job.restarts(140, None);
+        // Of checkpoint 1 the 20 s before it, and 10 s after the restart.
+        assert_eq!(job.cost(140).lost, seconds(20 + 45 + 30));
+        assert_eq!(job.cost(140).protected, None);
+    }
+
+    #[test]
+    fn a_finished_job_has_lost_nothing() {
+        let mut job = Job::began();
+        job.restarts(1, None);
+        job.takes(10, 1);
+        job.agent(
+            12,
+            AgentEvent::Flushed {
+                generation: Generation(1),
+                checkpoint: CheckpointId(1),
+                directory: "d".to_owned(),
+                millis: 1,
+            },
+        );
+        job.ends(20, EndCause::Finalized);
+        let cost = job.cost(20);
+        assert_eq!((cost.failures, cost.lost, cost.restart), (0, Duration::ZERO, Duration::ZERO));
+        assert_eq!(cost.flushed, Some((CheckpointId(1), seconds(10))));
+        assert_eq!(cost.dropped(), None);
+    }
+
+    #[test]
+    fn checkpoints_that_take_more_than_their_share_are_reported_once_with_the_time_that_keeps_it() {
+        let mut job = Job::began();
+        job.restarts(0, None);
+        assert_eq!(job.takes(10, 1), None, "too early");
+        let advice = job.takes(20, 2).unwrap();
+        assert_eq!(advice, LogEvent::CheckpointsBlock { percent: "18".to_owned(), limit: 5, every_ms: 40_000 });
+        assert_eq!(job.takes(30, 3), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! `checkpoint.every`: how often there are checkpoints; and the report where they take too much of the time.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use crate::command::{end, start as start_command};
+use crate::job::Job;
+use crate::world::{Ran, World};
+
+/// Runs the heat example, which asks in each of its 40 steps whether a checkpoint is due.
+fn heat(world: &World, checkpoint: &str) -> Ran {
+    let job = Job::new(world, 0).checkpoint(checkpoint);
+    let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
+    let spec = world.write("job.yaml", &yaml);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0)
+}
+
+#[test]
+fn a_number_of_calls_sets_how_often_there_are_checkpoints() {
+    let world = World::new();
+    heat(&world, "every: 8 calls");
+    assert_eq!(world.all("checkpoint_complete").len(), 40 / 8);
+}
+
+#[test]
+fn a_time_sets_how_often_there_are_checkpoints() {
+    let world = World::new();
+    heat(&world, "every: 1h");
+    assert_eq!(world.all("checkpoint_complete").len(), 0);
+}
+
+#[test]
+fn with_auto_checkpoints_take_a_small_part_of_the_time_of_programs_that_ask() {
+    let world = World::new();
+    heat(&world, "every: auto");
+    let (complete, all) = (world.all("checkpoint_complete").len(), 40);
+    assert!((1..all).contains(&complete), "the first one at once, and not each: {complete}");
+    let status = world.run(world.holdfast(["check", "--explain", "job.yaml"])).with_code(0);
+    assert!(status.out.lines().any(|line| line.starts_with("checkpoint.every ") && line.contains(" auto ")));
+}
+
+/// The default of programs that do not call: a first checkpoint soon, the next one when it does not take too much.
+#[test]
+fn programs_without_calls_are_saved_as_often_as_it_takes_a_small_part_of_the_time() {
+    let world = World::new();
+    let save = r#"echo "$HOLDFAST_RANK" > "$HOLDFAST_CHECKPOINT_DIR/state""#;
+    let mut running = start_command(&world, save, "command: {save: [SAVE], timeout: 30s}", "");
+    let restarted = running.sees_event("restarted");
+    running.sees_checkpoint(1);
+    running.sees_checkpoint(2);
+    let complete = world.all("checkpoint_complete");
+    let time = |event: &Value| event["time"].as_str().unwrap().parse::<DateTime<Utc>>().unwrap();
+    let seconds = |event| (time(event) - time(&restarted)).num_seconds();
+    assert!(seconds(&complete[0]) >= 9 && seconds(&complete[1]) >= 19, "{complete:?}");
+    let explained = world.run(world.holdfast(["check", "--explain", "job.yaml"])).with_code(0).out;
+    assert!(explained.lines().any(|line| line.starts_with("checkpoint.every ") && line.contains(" auto ")));
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    running.ends_with(0);
+}
+
+/// Each checkpoint takes a second, and is made after another one.
+#[test]
+fn checkpoints_that_take_too_much_of_the_time_are_reported_with_the_value_that_keeps_the_limit() {
+    let world = World::new();
+    let save = r#"sleep 1; echo "$HOLDFAST_RANK" > "$HOLDFAST_CHECKPOINT_DIR/state""#;
+    let mut running = start_command(&world, save, "command: {save: [SAVE], every: 1s, timeout: 30s}", "");
+    let block = running.sees_event("checkpoints_block");
+    assert_eq!(block["limit"], 5);
+    let every = block["every_ms"].as_u64().unwrap();
+    assert!((20_000..200_000).contains(&every), "{block}");
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    let ran = running.ends_with(0);
+    let warning = format!("`checkpoint: {{every: {}s}}` would have kept it at 5 %", every.div_ceil(1000));
+    ran.prints(&["warning: checkpoints blocked the ranks for ", &warning]);
+    assert_eq!(world.all("checkpoints_block").len(), 1);
+}
+
+#[test]
+fn the_report_and_the_status_name_what_a_failure_has_cost() {
+    let world = World::new();
+    let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 3}").holding_after(3);
+    let mut running = job.start();
+    running.sees_event("node_down");
+    job.go_on();
+    let ran = running.ends_with(0);
+    ran.prints(&[
+        "nodes         5: virtual nodes on this machine",
+        "cost          1 failure: lost work ",
+        "restart ",
+        "blocked by checkpoints ",
+        "newest        newest protected checkpoint: 8, ",
+        "newest flushed: 8, ",
+    ]);
+    assert!(ran.err.lines().next().unwrap().contains("virtual nodes on this machine"), "{}", ran.err);
+    job.command(&["status"], 0).prints(&["nodes 5: virtual nodes on this machine", "cost: 1 failure: lost work "]);
+    let status = job.command(&["status", "--json"], 0).json();
+    assert_eq!(status["virtual_nodes"], true);
+    let cost = &status["cost"];
+    assert_eq!((&cost["failures"], &cost["checkpoints_dropped"]), (&1.into(), &0.into()), "{cost}");
+    for key in ["lost_work_ms", "restart_ms", "blocked_ms", "elapsed_ms"] {
+        assert!(cost[key].as_u64().unwrap() > 0, "{key}: {cost}");
+    }
+    assert_eq!(cost["newest_flushed"]["checkpoint"], 8, "{cost}");
+    job.command(&["run", "--dry-run", "--again"], 0).prints(&["the nodes are virtual: processes on this machine"]);
+}
