@@ -21,6 +21,7 @@ mod hosts;
 mod index;
 mod inspect;
 mod job;
+mod log_lines;
 mod node;
 mod nodes;
 mod output;
