@@ -58,6 +58,7 @@ mod many_ranks;
 mod mismatch;
 mod modes;
 mod needs;
+mod new_spec;
 mod orchestrator_lost;
 mod other_manager;
 mod other_users;

@@ -19,6 +19,7 @@ mod fti_write;
 mod halt;
 mod hosts;
 mod index;
+mod init;
 mod inspect;
 mod job;
 mod log_lines;
@@ -80,6 +81,7 @@ const REPORTED_WITHIN: Duration = Duration::from_secs(30);
 
 const EXAMPLES: &str = "\
 Examples:
+  holdfast init ./app --steps 400           write a job spec for a program
   holdfast run job.yaml                     run a job
   holdfast run -- ./app --steps 400         run a command with default settings
   holdfast check --explain job.yaml         print every setting and its origin
@@ -125,6 +127,7 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Init(init::InitArgs),
     Run(RunArgs),
     Check(check::CheckArgs),
     Drain(DrainArgs),
@@ -203,6 +206,7 @@ fn program() -> ExitCode {
 fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
     let _log = runtime::start_log(matches!(command, Command::Agent(_)));
     match command {
+        Command::Init(args) => init::run(&args, style),
         Command::Run(args) => run::run(args, style),
         Command::Check(args) => check::run(args, style),
         Command::Drain(args) => drain::run(args, style),

@@ -67,18 +67,24 @@ impl Libraries {
 
     /// The path of LLNL's SCR library, if the program is linked with it: Holdfast's has the same name.
     pub fn scr_of_llnl(&self) -> Option<&Path> {
-        self.named(&SCR).find(|path| !has(path, OWN_FUNCTION))
+        self.named(&SCR).find(|path| !file_contains(path, OWN_FUNCTION))
     }
 
     /// The library that makes the program's checkpoints, and the `checkpoint.source` that serves it; `None` if there is
     /// none, or there are libraries of several sources.
     pub fn source(&self) -> Option<(&Path, &'static str)> {
-        let scr = self.named(&SCR).map(|path| (path, if has(path, OWN_FUNCTION) { "scr" } else { "scr-files" }));
-        let fti = self.named(&FTI).filter(|path| has(path, OWN_NAME));
+        let scr =
+            self.named(&SCR).map(|path| (path, if file_contains(path, OWN_FUNCTION) { "scr" } else { "scr-files" }));
+        let fti = self.named(&FTI).filter(|path| file_contains(path, OWN_NAME));
         let variables = self.named(&VARIABLES).chain(fti).map(|path| (path, "variables"));
         let mut all = scr.chain(variables);
         let first = all.next()?;
         all.all(|(_, source)| source == first.1).then_some(first)
+    }
+
+    /// All of them: name, and path if the loader finds it.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&Path>)> {
+        self.list.iter().map(|(name, path)| (name.as_str(), path.as_deref()))
     }
 
     /// The paths of the libraries whose names begin so.
@@ -89,7 +95,7 @@ impl Libraries {
 }
 
 /// Whether a file can be read and contains these bytes.
-fn has(path: &Path, word: &[u8]) -> bool {
+pub fn file_contains(path: &Path, word: &[u8]) -> bool {
     fs::read(path).is_ok_and(|bytes| bytes.windows(word.len()).any(|part| part == word))
 }
 

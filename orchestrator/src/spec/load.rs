@@ -31,6 +31,15 @@ impl JobSpec {
         JobSpec::parse_in(None, text, file_name, environment)
     }
 
+    /// Reads the text of a spec that will be this file: paths are relative to its directory.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse).
+    pub fn parse_at(path: &Path, text: &str, environment: &Environment) -> Result<JobSpec, Diagnostics> {
+        let base = std::path::absolute(path).ok().and_then(|path| Some(path.parent()?.to_owned()));
+        JobSpec::parse_in(base, text, &path.display().to_string(), environment)
+    }
+
     fn parse_in(
         base: Option<PathBuf>,
         text: &str,
