@@ -54,7 +54,10 @@ fn an_unknown_program_is_run_without_protection_and_the_spec_says_so() {
     let script = world.write("work.sh", "#!/bin/sh\necho \"rank $HOLDFAST_RANK did $1\"\n");
     fs::set_permissions(script, fs::Permissions::from_mode(0o755)).unwrap();
     let written = init(&world, &["./work.sh", "5"], &[]);
-    assert_eq!((&written["source"], &written["manager"], &written["launcher"]), (&"none".into(), &"local".into(), &"local".into()));
+    assert_eq!(
+        (&written["source"], &written["manager"], &written["launcher"]),
+        (&"none".into(), &"local".into(), &"local".into())
+    );
     let spec = written["spec"].as_str().unwrap();
     assert!(spec.contains("nothing is protected") && spec.contains("watch: {files:"), "{spec}");
     world.run(world.holdfast(["run", "job.yaml"])).with_code(0).prints(&["rank 3 did 5", "the job is finished"]);
@@ -66,7 +69,10 @@ fn the_nodes_are_those_of_the_surroundings() {
     let world = World::new();
     let slurm = [("SLURM_JOB_ID", "17"), ("SLURM_JOB_NUM_NODES", "6"), ("SLURM_NNODES", "6")];
     let written = init(&world, &["true"], &slurm);
-    assert_eq!((&written["manager"], &written["nodes"], &written["launcher"]), (&"slurm".into(), &5.into(), &"srun".into()));
+    assert_eq!(
+        (&written["manager"], &written["nodes"], &written["launcher"]),
+        (&"slurm".into(), &5.into(), &"srun".into())
+    );
     assert!(written["reasons"]["manager"].as_str().unwrap().contains("of 6 nodes"), "{written}");
 
     let listed = world.write("nodes", "n1\nn1\nn2\nn3\n");
@@ -76,7 +82,10 @@ fn the_nodes_are_those_of_the_surroundings() {
 
     world.write("hosts", "# two machines\nn1\nn2\n");
     let written = init(&world, &["true"], &[]);
-    assert_eq!((&written["manager"], &written["launcher"], &written["nodes"]), (&"ssh".into(), &"ssh".into(), &1.into()));
+    assert_eq!(
+        (&written["manager"], &written["launcher"], &written["nodes"]),
+        (&"ssh".into(), &"ssh".into(), &1.into())
+    );
     assert!(written["spec"].as_str().unwrap().contains("hosts_file: hosts\n"), "{written}");
 }
 
@@ -103,5 +112,8 @@ fn a_spec_that_exists_is_not_replaced_without_force() {
     assert_eq!(fs::read_to_string(world.path("job.yaml")).unwrap(), "mine");
     world.run(world.holdfast(["init", "--force", "true"])).with_code(0);
     assert!(fs::read_to_string(world.path("job.yaml")).unwrap().contains("job: 'true'"));
-    world.run(world.holdfast(["init", "./none"])).with_code(69).prints(&["\"./none\" does not exist", "build it first"]);
+    world
+        .run(world.holdfast(["init", "./none"]))
+        .with_code(69)
+        .prints(&["\"./none\" does not exist", "build it first"]);
 }

@@ -53,8 +53,8 @@ pub(super) fn start_log(agent: bool) -> WorkerGuard {
     guard
 }
 
-/// The filter of HOLDFAST_LOG, or the part of it that has no meaning. A module alone has all its lines shown; the modules
-/// are those of the crates of Holdfast and of what they use.
+/// The filter of HOLDFAST_LOG, or the part of it that has no meaning. Of a module without a level all lines are shown;
+/// modules are those of the crates of Holdfast and of what they use.
 fn filter(text: &str) -> Result<Targets, String> {
     let is_known = |part: &&str| {
         let part = part.trim();
