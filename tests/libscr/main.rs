@@ -21,6 +21,7 @@ mod interrupted;
 mod names;
 mod outputs;
 mod python;
+mod tutorials;
 mod variables;
 mod world;
 

@@ -303,8 +303,9 @@ mod tests {
         examples(&Cli::command(), &mut found);
         assert!(found.len() > 40, "only {} examples found", found.len());
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-        for page in pages.chain([root.join("README.md")]) {
+        let below = |directory| fs::read_dir(root.join(directory)).unwrap().map(|entry| entry.unwrap().path());
+        let pages = below("docs").chain(below("docs/tutorials")).chain([root.join("README.md")]);
+        for page in pages.filter(|page| page.is_file()) {
             found.extend(command_lines(&fs::read_to_string(page).unwrap()));
         }
         for words in found {

@@ -104,16 +104,15 @@ pub fn examine(command: &[String], here: &Path, path: Option<&OsStr>) -> Result<
     if program::ourselves().is_ok_and(|own| own == found) {
         return Ok(example(given, &words[1..]));
     }
-    let (script, interpreter) = match head(&found).strip_prefix("#!") {
-        Some(head) => {
+    let argument = words[1..].iter().find(|word| !word.starts_with('-')).map(|word| here.join(word));
+    let (script, interpreter) = match (is_python(&found), head(&found).strip_prefix("#!")) {
+        // `python3` itself may be a script that selects a version.
+        (true, _) => (argument.filter(|script| script.is_file()), Some(found.clone())),
+        (false, Some(head)) => {
             let interpreter = interpreter_of(head).and_then(|name| find(&name, here, path).ok());
             (Some(found.clone()), interpreter)
         }
-        None if is_python(&found) => {
-            let script = words[1..].iter().find(|word| !word.starts_with('-'));
-            (script.map(|script| here.join(script)).filter(|script| script.is_file()), Some(found.clone()))
-        }
-        None => (None, None),
+        (false, None) => (None, None),
     };
     let Some(script) = script else { return Ok(binary(given)?) };
     let of_interpreter = interpreter.map(|path| Libraries::of(&path, &BTreeMap::new())).transpose()?;
