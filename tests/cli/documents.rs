@@ -159,7 +159,7 @@ const TERMS: [(&str, &[&str]); 11] = [
     ("virtual-node", &["virtual node", "virtual nodes"]),
 ];
 
-/// The prose of a page: without code, headings and the targets of links, each character but letters as it is.
+/// The prose of a page: without code, headings and the targets of links.
 fn prose(text: &str) -> String {
     let mut is_code = false;
     let lines = text.lines().filter(|line| {
@@ -169,7 +169,10 @@ fn prose(text: &str) -> String {
     });
     // In a line, every second part is a code span.
     let spans = lines.map(|line| line.split('`').step_by(2).collect::<Vec<_>>().join("`"));
-    spans.collect::<Vec<_>>().join("\n")
+    let text = spans.collect::<Vec<_>>().join("\n");
+    let mut parts = text.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |prose, part| prose + "]" + part.split_once(')').map_or("", |(_, rest)| rest))
 }
 
 /// The first use of a word outside of the text of another link: the position of its first letter.

@@ -52,6 +52,7 @@ mod hostile_prefixes;
 mod jubatus;
 mod library;
 mod library_program;
+mod logs;
 mod lost_allocation;
 mod lost_nodes;
 mod many_ranks;

@@ -19,6 +19,7 @@ mod fti;
 mod interpose;
 mod interrupted;
 mod names;
+mod new_spec;
 mod outputs;
 mod python;
 mod tutorials;

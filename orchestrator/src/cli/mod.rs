@@ -98,7 +98,11 @@ Exit codes:
   75  not finished: another allocation can continue
   78  error in the job spec or in a parameter
   90  the application failed and is not relaunched again; or both copies of a pair failed too often
-  91  no progress: several generations in a row ended without a newer checkpoint";
+  91  no progress: several generations in a row ended without a newer checkpoint
+
+Environment:
+  HOLDFAST_LOG=debug                        show the internal log on standard error, and in the agents' logs
+  HOLDFAST_LOG=warn,holdfast::drain=trace   of one module; docs/logs.md";
 
 /// Options of every command.
 #[derive(Clone, Copy, Debug, clap::Args)]

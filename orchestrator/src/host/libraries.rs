@@ -49,12 +49,16 @@ impl Libraries {
         }
     }
 
-    /// Lines `libm.so.6 => /lib/libm.so.6 (0x00007f)`.
+    /// Lines `libm.so.6 => /lib/libm.so.6 (0x00007f)`, and `/opt/libscr.so (0x00007f)` of a library that the program was
+    /// linked with by its path.
     fn parse(listing: &str) -> Libraries {
-        let library = |line: &str| {
-            let (name, found) = line.trim().split_once(" => ")?;
-            let path = found.rsplit_once(" (").map(|(path, _)| PathBuf::from(path));
-            Some((name.trim().to_owned(), path))
+        let path_in = |text: &str| text.rsplit_once(" (").map(|(path, _)| PathBuf::from(path));
+        let library = |line: &str| match line.trim().split_once(" => ") {
+            Some((name, found)) => Some((name.trim().to_owned(), path_in(found))),
+            None => {
+                let path = path_in(line.trim()).filter(|path| path.is_absolute())?;
+                Some((path.file_name()?.to_string_lossy().into_owned(), Some(path)))
+            }
         };
         Libraries { list: listing.lines().filter_map(library).collect() }
     }
@@ -108,6 +112,8 @@ mod tests {
         let listing = "\tlibmpi.so.40 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\
                        \tlibmpi.so.40 => not found\n\tlibscr.so.0 => not found\n";
         assert_eq!(Libraries::parse(listing).missing(), ["libmpi.so.40", "libscr.so.0"]);
+        let by_path = Libraries::parse("\tlinux-vdso.so.1 (0x7f)\n\t/opt/lib/libscr.so (0x7f)\n");
+        assert_eq!(by_path.list, [("libscr.so".to_owned(), Some(PathBuf::from("/opt/lib/libscr.so")))]);
     }
 
     #[test]

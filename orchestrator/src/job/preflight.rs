@@ -88,7 +88,7 @@ fn programs(step: &Step, working_directory: &Path) -> Result<PathBuf, RunError> 
     Ok(program)
 }
 
-/// What [`preflight`] finds missing of the programs and the working directory of a spec, without the rest of its checks.
+/// What [`preflight`] finds missing of the programs and the working directory of a spec, without its other checks.
 #[derive(Debug)]
 pub struct MissingProgram {
     pub error: RunError,

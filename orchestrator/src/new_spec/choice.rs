@@ -16,6 +16,8 @@ pub struct Choice {
     pub launcher_is_default: bool,
     /// The program of the launcher, if the first one in PATH is that of another MPI.
     pub launcher_program: Option<String>,
+    /// An option of `srun`, without which each rank would be a program of one rank.
+    pub launcher_option: Option<&'static str>,
     pub source: Finding<&'static str>,
 }
 
@@ -57,7 +59,9 @@ pub fn choose(program: &Program, surroundings: &Surroundings, mpirun: impl Fn(Mp
         let how = "nothing was found in it that makes checkpoints: nothing is protected";
         finding("none", how.to_owned())
     });
+    let mpi = program.mpi.as_ref().map(|mpi| mpi.what);
     Choice {
+        launcher_option: mpi.filter(|_| launcher.what == "srun").and_then(srun_option),
         manager,
         allocation_nodes: matches!(surroundings, Surroundings::OneMachine { .. }).then_some(nodes).flatten(),
         run_nodes: nodes.unwrap_or(1).saturating_sub(1).max(1),
@@ -75,11 +79,12 @@ fn launcher(
     mpirun: impl Fn(Mpi) -> MpirunFound,
 ) -> (Finding<&'static str>, Option<String>) {
     let Some(Finding { what: mpi, how }) = &program.mpi else {
-        return (finding(own, "it uses no MPI".to_owned()), None);
+        return (finding(own, "no library of MPI was found in it".to_owned()), None);
     };
     let title = mpi.title();
     if own == "srun" {
-        return (finding(own, format!("{how}; `srun` starts programs of {title} that has PMI or PMIx")), None);
+        let how = format!("{how} ({title}); `srun --mpi=list` lists what Slurm has for it");
+        return (finding(own, how), None);
     }
     match mpirun(*mpi) {
         MpirunFound::First => (finding("mpirun", format!("{how} ({title})")), None),
@@ -90,6 +95,15 @@ fn launcher(
         MpirunFound::Missing => {
             (finding("mpirun", format!("{how}; no mpirun of {title} is in PATH: load its module")), None)
         }
+    }
+}
+
+/// The interface between Slurm and an MPI (docs/libscr.md, "Under srun").
+fn srun_option(mpi: Mpi) -> Option<&'static str> {
+    match mpi {
+        Mpi::OpenMpi => Some("--mpi=pmix"),
+        Mpi::Mpich => Some("--mpi=pmi2"),
+        Mpi::Unknown => None,
     }
 }
 
@@ -138,6 +152,7 @@ mod tests {
         assert!(!here.launcher_is_default);
         let slurm = choice(&mpi, &SLURM, named);
         assert_eq!((slurm.launcher.what, slurm.launcher_program, slurm.launcher_is_default), ("srun", None, true));
+        assert_eq!((slurm.launcher_option, here.launcher_option), (Some("--mpi=pmi2"), None));
         let missing = choice(&mpi, &HERE, MpirunFound::Missing);
         assert!(missing.launcher.how.contains("no mpirun of MPICH is in PATH"), "{}", missing.launcher.how);
     }

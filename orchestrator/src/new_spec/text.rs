@@ -70,6 +70,9 @@ fn run(text: &mut Text, program: &Program, choice: &Choice) {
     if let Some(program) = &choice.launcher_program {
         text.line(format_args!("  launcher_program: {}", list_item(program)));
     }
+    if let Some(option) = choice.launcher_option {
+        text.line(format_args!("  launcher_options: [{option}]"));
+    }
     text.line(format_args!("  command: [{}]\n", list(&program.command)));
 }
 
