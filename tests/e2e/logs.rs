@@ -16,7 +16,7 @@ fn lines_on_the_screen_and_of_agents_have_a_date_and_no_debug_format() {
     let world = World::new();
     let job = Job::new(&world, 1).faults("{node: 1, during: write, checkpoint: 3}");
     let ran = job.start().ends_with(0);
-    let of_holdfast: Vec<&str> = ran.err.lines().filter(|line| line.contains("node1 down")).collect();
+    let of_holdfast: Vec<&str> = ran.err.lines().filter(|line| line.contains("node1 is down")).collect();
     assert!(!of_holdfast.is_empty() && of_holdfast.iter().all(|line| is_dated(line)), "{}", ran.err);
     let mut events = 0;
     for node in ["node0", "node2"] {

@@ -87,6 +87,9 @@ fn the_nodes_are_those_of_the_surroundings() {
         (&"ssh".into(), &"ssh".into(), &1.into())
     );
     assert!(written["spec"].as_str().unwrap().contains("hosts_file: hosts\n"), "{written}");
+    // One node is the spare, so that no other one can have redundancy data.
+    let written = init(&world, &["holdfast", "example", "heat"], &[]);
+    assert!(written["spec"].as_str().unwrap().contains("flush: {every: 1}"), "{written}");
 }
 
 #[test]
@@ -96,7 +99,7 @@ fn a_login_node_of_slurm_is_no_allocation() {
     fs::set_permissions(&srun, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", world.path("").display());
     let written = init(&world, &["true"], &[("PATH", &path)]);
-    assert_eq!(written["manager"], "slurm");
+    assert_eq!((&written["manager"], &written["nodes"]), (&"slurm".into(), &Value::Null));
     assert!(written["spec"].as_str().unwrap().contains("salloc"), "{written}");
 }
 

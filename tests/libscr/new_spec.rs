@@ -40,7 +40,9 @@ fn the_library_of_a_program_is_its_source() {
     for (library, name, source) in
         [(SCR, "scr", "scr"), (VARIABLES, "variables", "variables"), (FTI, "fti", "variables")]
     {
-        let program = compile(&world, "cc", name, &[library.shared().to_str().unwrap()]);
+        let path = library.shared();
+        let found = format!("-Wl,-rpath,{}", path.parent().unwrap().display());
+        let program = compile(&world, "cc", name, &[path.to_str().unwrap(), &found]);
         let written = init(&world, &[&program]);
         assert_eq!((&written["source"], &written["job"]), (&source.into(), &name.into()), "{written}");
         assert!(written["reasons"]["source"].as_str().unwrap().contains("it is linked with"), "{written}");
@@ -57,6 +59,17 @@ fn the_library_of_a_program_is_its_source() {
     assert_eq!(init(&world, &[&program])["source"], "scr-files");
     let program = compile(&world, "cc", "plain", &[]);
     assert_eq!(init(&world, &[&program])["source"], "none");
+}
+
+#[test]
+fn a_library_that_the_loader_does_not_find_is_reported_instead_of_a_wrong_source() {
+    let world = World::new();
+    let program = compile(&world, "cc", "lost", &[SCR.shared().to_str().unwrap()]);
+    let refused = holdfast(&["init", &program], world.path());
+    assert_eq!(refused.status.code(), Some(69));
+    let text = output(&refused);
+    assert!(text.contains("/lost: libscr.so\n") && text.contains("LD_LIBRARY_PATH"), "{text}");
+    assert!(!world.path().join("job.yaml").exists());
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The pages of `docs/tutorials`: the files in them are written, their commands are run in order, and what the page
 //! says of their output is compared.
 //!
-//! A block whose preceding line ends with a name in backticks and a colon is a file. Blocks `sh` are commands; the block
-//! `text` behind one has lines of its output, in which `…` stands for anything.
+//! A block whose preceding line ends with a name in backticks and a colon is a file. Blocks `sh` are commands; the
+//! block `text` behind one has lines of its output, in which `…` stands for anything.
 
 use std::env;
 use std::ffi::OsString;

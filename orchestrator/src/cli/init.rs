@@ -36,9 +36,10 @@ Without --hosts-file, the allocation of Slurm is used; then the hosts that PBS_N
 the file `hosts` in the current directory; then virtual nodes.
 
 JSON: {version, path, job, program, manager, nodes, launcher, launcher_program, source, reasons: {manager, launcher, \
-source}, spec}; path: null if the spec is printed; spec: its text
+source}, spec}; path: null if the spec is printed; nodes: those of the run, null if the size of the allocation is not \
+known; spec: its text
 
-Exit codes: 0 written; 69 the program does not exist, or the file exists; 78 a parameter of the environment is wrong")]
+Exit codes: 0 written; 69 the program or one of its libraries is missing, or the file exists; 78 a parameter is wrong")]
 pub struct InitArgs {
     /// The file to write; `-` prints the spec
     #[arg(short, long, value_name = "FILE", default_value = "job.yaml")]
@@ -83,7 +84,14 @@ pub(super) fn run(args: &InitArgs, output: Style) -> Result<u8, Failure> {
 }
 
 fn unusable(error: ExamineError) -> Failure {
-    Failure::new(exit::UNAVAILABLE, error.to_string()).remedy("build it first, or give its path")
+    let remedy = match &error {
+        ExamineError::Program(_) => "build it first, or give its path",
+        ExamineError::Libraries(_) => "check the file system of the program",
+        ExamineError::Missing { .. } => {
+            "set LD_LIBRARY_PATH to their directories (load the modules), or link with -Wl,-rpath; then call this again"
+        }
+    };
+    Failure::new(exit::UNAVAILABLE, error.to_string()).remedy(remedy)
 }
 
 /// The launcher of an MPI in PATH: the first one, or one whose name says whose it is.

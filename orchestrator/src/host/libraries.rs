@@ -49,8 +49,8 @@ impl Libraries {
         }
     }
 
-    /// Lines `libm.so.6 => /lib/libm.so.6 (0x00007f)`, and `/opt/libscr.so (0x00007f)` of a library that the program was
-    /// linked with by its path.
+    /// Lines `libm.so.6 => /lib/libm.so.6 (0x00007f)`, and `/opt/libscr.so (0x00007f)` of a library that the program
+    /// was linked with by its path.
     fn parse(listing: &str) -> Libraries {
         let path_in = |text: &str| text.rsplit_once(" (").map(|(path, _)| PathBuf::from(path));
         let library = |line: &str| match line.trim().split_once(" => ") {

@@ -9,8 +9,8 @@ pub struct Choice {
     pub manager: Finding<&'static str>,
     /// Nodes of the allocation, if the spec states them.
     pub allocation_nodes: Option<u32>,
-    /// Nodes of the run; the others are spares.
-    pub run_nodes: u32,
+    /// Nodes of the run; the others are spares. `None` if the size of the allocation is not known.
+    pub run_nodes: Option<u32>,
     pub launcher: Finding<&'static str>,
     /// The launcher follows from the manager, so that the spec need not name it.
     pub launcher_is_default: bool,
@@ -64,7 +64,7 @@ pub fn choose(program: &Program, surroundings: &Surroundings, mpirun: impl Fn(Mp
         launcher_option: mpi.filter(|_| launcher.what == "srun").and_then(srun_option),
         manager,
         allocation_nodes: matches!(surroundings, Surroundings::OneMachine { .. }).then_some(nodes).flatten(),
-        run_nodes: nodes.unwrap_or(1).saturating_sub(1).max(1),
+        run_nodes: nodes.map(|nodes| nodes.saturating_sub(1).max(1)),
         launcher_is_default: launcher.what == own_launcher,
         launcher,
         launcher_program,
@@ -136,11 +136,13 @@ mod tests {
     fn one_node_of_the_allocation_is_a_spare() {
         let plain = program(Some("scr"), None);
         let slurm = choice(&plain, &SLURM, MpirunFound::First);
-        assert_eq!((slurm.manager.what, slurm.allocation_nodes, slurm.run_nodes), ("slurm", None, 7));
+        assert_eq!((slurm.manager.what, slurm.allocation_nodes, slurm.run_nodes), ("slurm", None, Some(7)));
         let here = choice(&plain, &HERE, MpirunFound::First);
-        assert_eq!((here.manager.what, here.allocation_nodes, here.run_nodes), ("local", Some(5), 4));
+        assert_eq!((here.manager.what, here.allocation_nodes, here.run_nodes), ("local", Some(5), Some(4)));
         let one = Surroundings::HostsFile { path: "hosts".into(), hosts: 1 };
-        assert_eq!(choice(&plain, &one, MpirunFound::First).run_nodes, 1);
+        assert_eq!(choice(&plain, &one, MpirunFound::First).run_nodes, Some(1));
+        let outside = Surroundings::Outside { manager: "slurm", title: "Slurm", help: "salloc" };
+        assert_eq!(choice(&plain, &outside, MpirunFound::First).run_nodes, None);
     }
 
     #[test]

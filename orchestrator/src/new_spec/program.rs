@@ -27,6 +27,9 @@ pub enum ExamineError {
     Program(#[from] ProgramError),
     #[error("cannot list the libraries of the program: {0}; try `ldd` on it by hand")]
     Libraries(#[from] ExternalCommandError),
+    /// What they are decides the spec, and a run would be refused.
+    #[error("the loader does not find these libraries of {}: {}", program.display(), libraries.join(", "))]
+    Missing { program: PathBuf, libraries: Vec<String> },
 }
 
 /// A program and what it uses.
@@ -114,7 +117,7 @@ pub fn examine(command: &[String], here: &Path, path: Option<&OsStr>) -> Result<
         }
         (false, None) => (None, None),
     };
-    let Some(script) = script else { return Ok(binary(given)?) };
+    let Some(script) = script else { return binary(given) };
     let of_interpreter = interpreter.map(|path| Libraries::of(&path, &BTreeMap::new())).transpose()?;
     let imported = imports(&head(&script));
     let source = imported.source.or_else(|| linked_source(of_interpreter.as_ref()?));
@@ -123,8 +126,12 @@ pub fn examine(command: &[String], here: &Path, path: Option<&OsStr>) -> Result<
 }
 
 /// A program that is no script.
-fn binary(given: Program) -> Result<Program, ExternalCommandError> {
+fn binary(given: Program) -> Result<Program, ExamineError> {
     let libraries = Libraries::of(&given.path, &BTreeMap::new())?;
+    let missing = libraries.missing();
+    if !missing.is_empty() {
+        return Err(ExamineError::Missing { program: given.path, libraries: missing });
+    }
     let inside = || {
         let found = STATIC.iter().find(|(function, _)| file_contains(&given.path, function.as_bytes()));
         found.map(|(function, source)| Finding { what: *source, how: format!("it contains {function}") })

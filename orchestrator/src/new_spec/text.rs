@@ -8,6 +8,8 @@ use super::program::Program;
 use super::surroundings::Surroundings;
 use crate::spec::resolved::list_item;
 
+/// The size of sets in large jobs, as in SCR.
+const LARGEST_SET: u32 = 8;
 /// The width of the comments.
 const WIDTH: usize = 110;
 
@@ -61,8 +63,23 @@ fn allocation(text: &mut Text, surroundings: &Surroundings, choice: &Choice) {
 
 fn run(text: &mut Text, program: &Program, choice: &Choice) {
     text.line("run:");
-    text.comment(2, "The other nodes of the allocation are spares: they take the ranks of nodes that are lost.");
-    text.line(format_args!("  nodes: {}\n  ranks_per_node: 1", choice.run_nodes));
+    match choice.run_nodes {
+        Some(nodes) => {
+            text.comment(
+                2,
+                "The other nodes of the allocation are spares: they take the ranks of nodes that are lost.",
+            );
+            text.line(format_args!("  nodes: {nodes}"));
+        }
+        None => {
+            text.comment(
+                2,
+                "Default: all nodes of the allocation. Fewer leave spares for the ranks of nodes that are lost.",
+            );
+            text.line("  # nodes: 4");
+        }
+    }
+    text.line("  ranks_per_node: 1");
     text.comment(2, &format!("Launcher {}: {}.", choice.launcher.what, choice.launcher.how));
     if !choice.launcher_is_default {
         text.line(format_args!("  launcher: {}", choice.launcher.what));
@@ -96,9 +113,20 @@ fn checkpoint(text: &mut Text, program: &Program, choice: &Choice) {
         text.comment(2, "How often a checkpoint is due. Default: docs of the library.");
         text.line("  # every: 10min");
     }
-    if choice.source.what != "none" {
-        text.comment(2, "What protects a checkpoint from the loss of a node: one of these nodes may be lost.");
-        text.line(format_args!("  redundancy: [{{scheme: xor, set_size: {}}}]", choice.run_nodes.clamp(2, 8)));
+    match choice.run_nodes {
+        _ if choice.source.what == "none" => {}
+        Some(1) => {
+            text.comment(
+                2,
+                "With one node nothing protects a checkpoint from its loss but a copy in the prefix directory.",
+            );
+            text.line("  flush: {every: 1}");
+        }
+        nodes => {
+            text.comment(2, "What protects a checkpoint from the loss of nodes: one of each set may be lost.");
+            let size = nodes.map_or(LARGEST_SET, |nodes| nodes.min(LARGEST_SET));
+            text.line(format_args!("  redundancy: [{{scheme: xor, set_size: {size}}}]"));
+        }
     }
 }
 

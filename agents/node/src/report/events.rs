@@ -80,15 +80,18 @@ impl EventLog {
     }
 }
 
+/// The field with the name of an event.
+const NAME: &str = "event";
+
 /// An event as a line of the agent's log: its name, and its fields as `name=value`.
 struct Line<'a>(&'a AgentEvent);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ok(Value::Object(mut fields)) = serde_json::to_value(self.0) else { return f.write_str("event") };
-        let name = fields.remove("event");
-        f.write_str(name.as_ref().and_then(Value::as_str).unwrap_or("event"))?;
-        fields.iter().try_for_each(|(name, value)| match value {
+        let Ok(Value::Object(fields)) = serde_json::to_value(self.0) else { return f.write_str(NAME) };
+        f.write_str(fields.get(NAME).and_then(Value::as_str).unwrap_or(NAME))?;
+        fields.iter().filter(|(name, _)| *name != NAME).try_for_each(|(name, value)| match value {
+            Value::Null => Ok(()),
             Value::String(text) if !text.contains([' ', '"', '=']) => write!(f, " {name}={text}"),
             value => write!(f, " {name}={value}"),
         })
