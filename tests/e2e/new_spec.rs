@@ -1,7 +1,7 @@
 //! `holdfast init`: the spec that it writes passes `check`, and a run.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use serde_json::Value;
 
@@ -115,8 +115,16 @@ fn a_spec_that_exists_is_not_replaced_without_force() {
     assert_eq!(fs::read_to_string(world.path("job.yaml")).unwrap(), "mine");
     world.run(world.holdfast(["init", "--force", "true"])).with_code(0);
     assert!(fs::read_to_string(world.path("job.yaml")).unwrap().contains("job: 'true'"));
-    world
-        .run(world.holdfast(["init", "./none"]))
-        .with_code(69)
-        .prints(&["\"./none\" does not exist", "build it first"]);
+    let missing = world.run(world.holdfast(["init", "./none"])).with_code(69);
+    missing.prints(&["\"./none\" does not exist", "build it first"]);
+}
+
+#[test]
+fn a_link_in_place_of_the_spec_is_not_followed() {
+    let world = World::new();
+    let other = world.write("other", "theirs");
+    symlink(&other, world.path("job.yaml")).unwrap();
+    world.run(world.holdfast(["init", "true"])).with_code(69);
+    world.run(world.holdfast(["init", "--force", "true"]));
+    assert_eq!(fs::read_to_string(other).unwrap(), "theirs");
 }

@@ -1,10 +1,11 @@
 //! `holdfast init`: writes a job spec for a program.
 
 use std::env;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use holdfast_core::durable::{self, CreationMode};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -110,17 +111,18 @@ fn find_mpirun(mpi: Mpi, here: &Path) -> MpirunFound {
 }
 
 fn write(file: &Path, text: &str, force: bool) -> Result<(), Failure> {
-    let opened = match force {
-        true => File::create(file),
-        false => OpenOptions::new().write(true).create_new(true).open(file),
-    };
-    opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(|error| {
-        let exists = error.kind() == ErrorKind::AlreadyExists;
-        let remedy =
-            if exists { "give --force to replace it, or another file with -o" } else { "give another file with -o" };
-        let message = if exists { "the file exists" } else { "the file cannot be written" };
-        let failure = Failure::new(exit::UNAVAILABLE, message).at(file.display()).remedy(remedy);
-        if exists { failure } else { failure.because(error) }
+    let failed = |message| Failure::new(exit::UNAVAILABLE, message).at(file.display());
+    if force {
+        // No link is followed.
+        let replaced = durable::replace(file, CreationMode::Umask, text.as_bytes());
+        return replaced.map_err(|error| failed("the file cannot be replaced").because(error));
+    }
+    let made = OpenOptions::new().write(true).create_new(true).open(file);
+    made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => {
+            failed("the file exists").remedy("give --force to replace it, or another file with -o")
+        }
+        _ => failed("the file cannot be written").because(error).remedy("give another file with -o"),
     })
 }
 
