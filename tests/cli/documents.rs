@@ -213,3 +213,17 @@ fn terms_are_defined_once_and_linked_where_a_page_uses_them_first() {
         }
     }
 }
+
+#[test]
+fn page_of_variables_has_the_prototypes_of_the_header() {
+    let header = fs::read_to_string(root().join("agents/client/libvariables/include/holdfast.h")).unwrap();
+    let page = fs::read_to_string(root().join("docs/variables.md")).unwrap();
+    let prototypes: Vec<&str> = header
+        .lines()
+        .filter(|line| line.contains("holdfast_") && line.ends_with(");") && !line.contains('#'))
+        .collect();
+    assert!(prototypes.len() > 10, "{prototypes:?}");
+    for prototype in prototypes {
+        assert!(page.lines().any(|line| line == prototype), "docs/variables.md lacks {prototype}");
+    }
+}
