@@ -165,7 +165,8 @@ fn prose(text: &str) -> String {
     let lines = text.lines().filter(|line| {
         let fence = line.trim_start().starts_with("```");
         is_code ^= fence;
-        !is_code && !fence && !line.starts_with('#') && !(line.starts_with('[') && line.contains("]: "))
+        let is_target = line.starts_with('[') && line.contains("]: ");
+        !(is_code || fence || is_target || line.starts_with('#'))
     });
     // In a line, every second part is a code span.
     let spans = lines.map(|line| line.split('`').step_by(2).collect::<Vec<_>>().join("`"));

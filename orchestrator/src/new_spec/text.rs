@@ -110,7 +110,7 @@ fn checkpoint(text: &mut Text, program: &Program, choice: &Choice) {
     }
     text.line(format_args!("  source: {}", choice.source.what));
     if matches!(choice.source.what, "scr" | "variables") {
-        text.comment(2, "How often a checkpoint is due. Default: docs of the library.");
+        text.comment(2, "How often a checkpoint is due:");
         text.line("  # every: 10min");
     }
     match choice.run_nodes {
