@@ -3,6 +3,7 @@
 //! * [`cli`]: the subcommands, one file each: parse, call, print;
 //! * [`params`]: SCR_* parameters and their order of precedence;
 //! * [`spec`]: the YAML job spec;
+//! * [`new_spec`]: a spec for a program that is given;
 //! * [`host`]: programs, processes and external commands of this machine;
 //! * [`allocation`]: resource managers, one folder each;
 //! * [`launch`]: launchers and their supervision, one folder each;
@@ -27,6 +28,7 @@ pub mod fuzzing;
 pub mod host;
 pub mod job;
 pub mod launch;
+pub mod new_spec;
 pub mod pairs;
 pub mod params;
 pub mod relaunch;

@@ -96,6 +96,8 @@ fn the_reference_is_printed_and_is_a_correct_spec() {
     let directory = tempfile::tempdir().unwrap();
     let ran = holdfast(["check", "--reference"]);
     fs::write(directory.path().join("reference.yaml"), ran.out).unwrap();
+    // The program that the reference names.
+    fs::copy("/bin/true", directory.path().join("app")).unwrap();
     assert_eq!(holdfast_in(directory.path(), ["check", "reference.yaml"]).code, 0);
 }
 
@@ -165,7 +167,7 @@ fn examples_of_site_parameters_in_the_playbooks_have_an_effect() {
         let conf = directory.path().join("scr.conf");
         fs::write(&conf, text).unwrap();
         let spec = directory.path().join("job.yaml");
-        fs::write(&spec, "run: {command: [./app]}\n").unwrap();
+        fs::write(&spec, "run: {command: [\"true\"]}\n").unwrap();
         let spec = spec.to_str().unwrap();
         let ran = run(command(["check", "--explain", spec]).env("SCR_CONF_FILE", &conf));
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{text}");
@@ -346,4 +348,28 @@ fn a_launcher_that_does_not_suit_the_manager_is_refused_with_its_position() {
         let mistake = "job.yaml:2:17: run.launcher: `launcher: srun` cannot start ranks on nodes of `manager: local`";
         assert!(ran.err.contains(mistake) && ran.err.contains("write `launcher: local`"), "{}", ran.err);
     }
+}
+
+#[test]
+fn check_and_dry_run_refuse_a_missing_program_alike() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("job.yaml"), "allocation: {manager: local}\nrun: {command: [./pi]}\n").unwrap();
+    let checked = holdfast_in(directory.path(), ["check", "job.yaml"]);
+    let dry = holdfast_in(directory.path(), ["run", "--dry-run", "job.yaml"]);
+    assert_eq!((checked.code, dry.code), (78, 78), "{}", checked.err);
+    assert_eq!(checked.err, dry.err);
+    assert!(checked.err.contains("the program \"./pi\" does not exist; check `run.command`"), "{}", checked.err);
+    // The settings are shown nevertheless.
+    let explained = holdfast_in(directory.path(), ["check", "--explain", "job.yaml"]);
+    assert!(explained.code == 0 && explained.err.starts_with("warning: the program"), "{}", explained.err);
+}
+
+#[test]
+fn a_missing_program_is_a_warning_where_the_nodes_are_other_machines() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("job.yaml"), "allocation: {hosts: [n1, n2]}\nrun: {command: [./pi]}\n").unwrap();
+    let checked = holdfast_in(directory.path(), ["check", "job.yaml"]);
+    assert_eq!(checked.code, 0, "{}", checked.err);
+    let expected = ["the program \"./pi\" does not exist", "this machine may be none of the nodes"];
+    assert!(expected.iter().all(|part| checked.err.contains(part)), "{}", checked.err);
 }

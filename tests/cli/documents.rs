@@ -140,3 +140,91 @@ fn job_specs_in_the_pages_are_valid() {
     }
     assert!(read >= 2, "only {read} specs found");
 }
+
+/// The glossary itself, and pages that are generated.
+const WITHOUT_LINKS: [&str; 3] = ["docs/glossary.md", "docs/events.md", "docs/scr-parameters.md"];
+
+/// Terms of the glossary that a page links where it uses them first: the anchor, and the forms of the word.
+const TERMS: [(&str, &[&str]); 11] = [
+    ("agent", &["agent", "agents"]),
+    ("dataset", &["dataset", "datasets"]),
+    ("descriptor", &["descriptor", "descriptors"]),
+    ("drain", &["drain", "drains", "drained"]),
+    ("flush", &["flush", "flushes", "flushed"]),
+    ("generation", &["generation", "generations"]),
+    ("prefix-directory", &["prefix directory"]),
+    ("rebuild", &["rebuild", "rebuilds", "rebuilt"]),
+    ("scheme", &["scheme", "schemes"]),
+    ("spare", &["spare", "spares"]),
+    ("virtual-node", &["virtual node", "virtual nodes"]),
+];
+
+/// The prose of a page: without code, headings and the targets of links.
+fn prose(text: &str) -> String {
+    let mut is_code = false;
+    let lines = text.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        is_code ^= fence;
+        let is_target = line.starts_with('[') && line.contains("]: ");
+        !(is_code || fence || is_target || line.starts_with('#'))
+    });
+    // In a line, every second part is a code span.
+    let spans = lines.map(|line| line.split('`').step_by(2).collect::<Vec<_>>().join("`"));
+    let text = spans.collect::<Vec<_>>().join("\n");
+    let mut parts = text.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |prose, part| prose + "]" + part.split_once(')').map_or("", |(_, rest)| rest))
+}
+
+/// The first use of a word outside of the text of another link: the position of its first letter.
+fn first_use(prose: &str, word: &str) -> Option<usize> {
+    let text = prose.to_lowercase();
+    let is_part = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '-');
+    text.match_indices(word).map(|(at, _)| at).find(|at| {
+        let (before, after) = (&text[..*at], &text[at + word.len()..]);
+        let is_link = before.rfind('[') > before.rfind(']') && !before.ends_with('[');
+        let is_other = before.ends_with("file ") && word.starts_with("descriptor");
+        !is_part(before.chars().next_back()) && !is_part(after.chars().next()) && !is_link && !is_other
+    })
+}
+
+#[test]
+fn terms_are_defined_once_and_linked_where_a_page_uses_them_first() {
+    let glossary = fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+    let headings = glossary.lines().filter_map(|line| line.strip_prefix("### "));
+    let anchors: Vec<String> = headings.map(|heading| heading.to_lowercase().replace(' ', "-")).collect();
+    assert_eq!(anchors.iter().collect::<BTreeSet<_>>().len(), anchors.len(), "a term is defined twice");
+    for (page, text) in pages() {
+        let is_for_users = page == "README.md" || page.starts_with("docs/");
+        if !is_for_users || WITHOUT_LINKS.contains(&page.as_str()) {
+            continue;
+        }
+        let prose = prose(&text);
+        for (anchor, forms) in TERMS {
+            let uses = forms.iter().filter_map(|form| first_use(&prose, form));
+            let Some(first) = uses.min() else { continue };
+            let target = format!("glossary.md#{anchor}");
+            let is_linked = prose[..first].ends_with('[') && text.contains(&target);
+            let line: String = prose[first..].chars().take(60).collect();
+            assert!(is_linked, "{page}: link the first use to {target}: {line}");
+        }
+        for target in text.split("glossary.md#").skip(1) {
+            let anchor: &str = target.split(|c: char| c != '-' && !c.is_alphanumeric()).next().unwrap();
+            assert!(anchors.iter().any(|known| known == anchor), "{page}: the glossary has no {anchor}");
+        }
+    }
+}
+
+#[test]
+fn page_of_variables_has_the_prototypes_of_the_header() {
+    let header = fs::read_to_string(root().join("agents/client/libvariables/include/holdfast.h")).unwrap();
+    let page = fs::read_to_string(root().join("docs/variables.md")).unwrap();
+    let prototypes: Vec<&str> = header
+        .lines()
+        .filter(|line| line.contains("holdfast_") && line.ends_with(");") && !line.contains('#'))
+        .collect();
+    assert!(prototypes.len() > 10, "{prototypes:?}");
+    for prototype in prototypes {
+        assert!(page.lines().any(|line| line == prototype), "docs/variables.md lacks {prototype}");
+    }
+}

@@ -256,3 +256,31 @@ fn add_of_a_directory_without_a_usable_file_says_so_in_a_sentence() {
     assert_eq!(ran.code, 65, "{}", ran.err);
     assert!(ran.out.starts_with("nothing has no usable file; no restart uses it\n"), "{}", ran.out);
 }
+
+#[test]
+fn a_spec_names_the_prefix_directory_of_every_index_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let prefix = prefix_of(&state(STATES[0]));
+    let spec = format!("prefix: {}\nrun: {{nodes: 4, command: [./pi]}}\n", prefix.path().display());
+    fs::write(directory.path().join("job.yaml"), spec).unwrap();
+    let index = |words: &[&str]| holdfast_in(directory.path(), [&["index"], words].concat());
+    let listed = index(&["list", "job.yaml"]);
+    assert_eq!(
+        (listed.code, listed.out),
+        (0, fs::read_to_string(state(STATES[0]).join("scr_index_list.out")).unwrap())
+    );
+    let document = index(&["list", "--json", "job.yaml"]).json();
+    let names: Vec<&str> =
+        document["checkpoints"].as_array().unwrap().iter().map(|entry| entry["directory"].as_str().unwrap()).collect();
+    let (newest, old) = (names[0], names[2]);
+    assert_eq!(index(&["current", newest, "job.yaml"]).code, 0);
+    assert_eq!(index(&["current", "job.yaml"]).out, format!("{newest}\n"));
+    let deleted = index(&["delete", "--dry-run", "--json", old, "job.yaml"]).json();
+    assert_eq!(deleted["deleted"][0]["directory"], old);
+    assert_eq!(index(&["prune", "--keep", "1", "--dry-run", "job.yaml"]).code, 0);
+    assert_eq!(index(&["drop", "--dry-run", old, "job.yaml"]).code, 0);
+    let none = index(&["delete", "job.yaml"]);
+    assert!(none.code == 64 && none.err.contains("no checkpoint directory is given"), "{}", none.err);
+    let both = index(&["list", "job.yaml", "--prefix", "."]);
+    assert!(both.code == 64 && both.err.contains("cannot be used with"), "{}", both.err);
+}

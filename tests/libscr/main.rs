@@ -19,8 +19,10 @@ mod fti;
 mod interpose;
 mod interrupted;
 mod names;
+mod new_spec;
 mod outputs;
 mod python;
+mod tutorials;
 mod variables;
 mod world;
 

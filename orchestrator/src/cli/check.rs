@@ -12,6 +12,7 @@ use super::prefix_access;
 use crate::exit;
 use crate::job::restart_choice::{self, RestartChoice};
 use crate::job::start;
+use crate::job::{MissingProgram, missing_program};
 use crate::launch::registry::registered;
 use crate::spec::{Environment, JobSpec, Origin, Setting, reference, resolved};
 
@@ -19,7 +20,8 @@ use crate::spec::{Environment, JobSpec, Origin, Setting, reference, resolved};
 ///
 /// All errors are reported at once, each with file, line, column, key, what was expected and the nearest valid
 /// spelling. SCR_* parameters in the environment override the spec. It is also an error if the newest checkpoint does
-/// not fit the spec: another number of ranks, or another source, wrote it.
+/// not fit the spec (another number of ranks, or another source, wrote it), and if a program of the spec does not
+/// exist. Where the nodes are other machines, a program that is missing here is a warning.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,6 +33,8 @@ Examples:
 
 JSON: {version, file, job, prefix, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only; \
 with `kind: replicated` also pairs and jobs: [name…].
+Exit codes: 0 nothing is wrong; 78 mistakes in the spec, a program that does not exist, or a checkpoint that does not \
+fit
 On errors: {version, error: {message, mistakes: [{file, line, column, key, message, help}…], exit_code, …}}")]
 pub struct CheckArgs {
     /// The job spec
@@ -46,6 +50,10 @@ pub struct CheckArgs {
     #[arg(long, conflicts_with_all = ["spec", "explain", "resolved"])]
     reference: bool,
 }
+
+/// What is said of a program that may exist on the nodes.
+const NOT_A_NODE: &str = "this machine may be none of the nodes: there, the program must exist at the same path on all \
+                          of them, and where `holdfast run` is called";
 
 struct Checked {
     file: String,
@@ -70,6 +78,14 @@ pub(super) fn run(args: CheckArgs, output: Style) -> Result<u8, Failure> {
         let text = resolved::yaml(&spec.settings).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         output.result(&report(json!({"resolved": text}), |to| to.write_all(text.as_bytes())))?;
         return Ok(exit::FINISHED);
+    }
+    if let Some(MissingProgram { error, may_be_on_nodes }) = missing_program(&spec) {
+        // The settings are shown whether or not the program is built.
+        match (may_be_on_nodes, args.explain) {
+            (true, _) => output.warn(&format!("{error}; {NOT_A_NODE}")),
+            (false, true) => output.warn(&error.to_string()),
+            (false, false) => return Err(super::run::failed(error)),
+        }
     }
     let (file, parameters) = (path.display().to_string(), without_key(&environment));
     output.result(&Checked { file, spec, explain: args.explain, parameters })?;

@@ -19,8 +19,10 @@ mod fti_write;
 mod halt;
 mod hosts;
 mod index;
+mod init;
 mod inspect;
 mod job;
+mod log_lines;
 mod node;
 mod nodes;
 mod output;
@@ -79,6 +81,7 @@ const REPORTED_WITHIN: Duration = Duration::from_secs(30);
 
 const EXAMPLES: &str = "\
 Examples:
+  holdfast init ./app --steps 400           write a job spec for a program
   holdfast run job.yaml                     run a job
   holdfast run -- ./app --steps 400         run a command with default settings
   holdfast check --explain job.yaml         print every setting and its origin
@@ -95,7 +98,11 @@ Exit codes:
   75  not finished: another allocation can continue
   78  error in the job spec or in a parameter
   90  the application failed and is not relaunched again; or both copies of a pair failed too often
-  91  no progress: several generations in a row ended without a newer checkpoint";
+  91  no progress: several generations in a row ended without a newer checkpoint
+
+Environment:
+  HOLDFAST_LOG=debug                        show the internal log on standard error, and in the agents' logs
+  HOLDFAST_LOG=warn,holdfast::drain=trace   of one module; docs/logs.md";
 
 /// Options of every command.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -124,6 +131,7 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Init(init::InitArgs),
     Run(RunArgs),
     Check(check::CheckArgs),
     Drain(DrainArgs),
@@ -202,6 +210,7 @@ fn program() -> ExitCode {
 fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
     let _log = runtime::start_log(matches!(command, Command::Agent(_)));
     match command {
+        Command::Init(args) => init::run(&args, style),
         Command::Run(args) => run::run(args, style),
         Command::Check(args) => check::run(args, style),
         Command::Drain(args) => drain::run(args, style),
@@ -298,8 +307,9 @@ mod tests {
         examples(&Cli::command(), &mut found);
         assert!(found.len() > 40, "only {} examples found", found.len());
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-        for page in pages.chain([root.join("README.md")]) {
+        let below = |directory| fs::read_dir(root.join(directory)).unwrap().map(|entry| entry.unwrap().path());
+        let pages = below("docs").chain(below("docs/tutorials")).chain([root.join("README.md")]);
+        for page in pages.filter(|page| page.is_file()) {
             found.extend(command_lines(&fs::read_to_string(page).unwrap()));
         }
         for words in found {

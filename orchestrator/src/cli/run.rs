@@ -39,6 +39,9 @@ pub struct RunArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "command")]
     pub spec: Option<PathBuf>,
+    /// Words behind the spec: a command that is not behind `--`.
+    #[arg(value_name = "ARGUMENTS", hide = true, requires = "spec")]
+    pub arguments: Vec<String>,
     /// Instead of a spec: a command, to be run with default settings
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "spec")]
     pub command: Vec<String>,
@@ -64,9 +67,17 @@ impl RunArgs {
     /// The mistakes in any of them.
     pub fn spec(&self, environment: &Environment) -> Result<JobSpec, Failure> {
         Ok(match &self.spec {
+            Some(path) if !self.arguments.is_empty() => return Err(self.command_without_dashes(path)),
             Some(path) => JobSpec::load(path, environment)?,
             None => JobSpec::from_command(&self.command, environment)?,
         })
+    }
+
+    fn command_without_dashes(&self, first: &Path) -> Failure {
+        let command = format!("{} {}", first.display(), self.arguments.join(" "));
+        Failure::new(exit::USAGE, "one job spec is expected, more words follow")
+            .at(first.display())
+            .remedy(format!("a command is behind `--`: `holdfast run -- {command}`"))
     }
 
     fn restart(&self) -> RestartChoice {

@@ -12,13 +12,14 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::failure::Failure;
+use super::log_lines::LogLines;
 use super::output::{Report, Style};
 use crate::events::{OutputNotShown, Screen, ScreenStyle};
 use crate::exit;
 use crate::params::value;
 use crate::spec::Environment;
 
-/// The variable with the log filter: `debug`, `holdfast::drain=trace`, ….
+/// The variable with the log filter: `debug`, `info,holdfast::drain=trace`, ….
 const LOG_VARIABLE: &str = "HOLDFAST_LOG";
 
 /// Starts the internal log on standard error, with the filter of HOLDFAST_LOG, or else at the level that SCR_DEBUG asks
@@ -26,7 +27,12 @@ const LOG_VARIABLE: &str = "HOLDFAST_LOG";
 /// writes the lines and drops them when too many wait, because standard error may be a file on a parallel file system
 /// that hangs. On drop, the guard writes what is left, for a second at most.
 pub(super) fn start_log(agent: bool) -> WorkerGuard {
-    let chosen = std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse::<Targets>().ok());
+    let written = std::env::var(LOG_VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    let (chosen, mistake) = match written.as_deref().map(filter) {
+        Some(Ok(filter)) => (Some(filter), None),
+        Some(Err(directive)) => (None, Some(directive)),
+        None => (None, None),
+    };
     let filter = chosen.unwrap_or_else(|| {
         // A mistake in the parameters is reported by the command.
         let parameters = Environment::parameters_of_process().ok();
@@ -34,11 +40,30 @@ pub(super) fn start_log(agent: bool) -> WorkerGuard {
         Targets::new().with_default(level(agent, debug.unwrap_or_default()))
     });
     let (writer, guard) = tracing_appender::non_blocking(io::stderr());
-    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false).event_format(LogLines);
     let log = tracing_subscriber::registry().with(lines).with(filter);
     // Fails only if the process has a log already.
     let _ = log.try_init();
+    if let Some(directive) = mistake {
+        tracing::warn!(
+            "{LOG_VARIABLE} has no effect: `{directive}` is neither a level (off, error, warn, info, debug, trace) nor \
+             `module=level`, such as `holdfast::drain=debug`"
+        );
+    }
     guard
+}
+
+/// The filter of HOLDFAST_LOG, or the part of it that has no meaning. Of a module without a level all lines are shown;
+/// modules are those of the crates of Holdfast and of what they use.
+fn filter(text: &str) -> Result<Targets, String> {
+    let is_known = |part: &&str| {
+        let part = part.trim();
+        part.parse::<LevelFilter>().is_ok() || part.starts_with("holdfast") || part.contains('=')
+    };
+    match (text.split(',').find(|part| !is_known(part)), text.parse()) {
+        (None, Ok(filter)) => Ok(filter),
+        (wrong, _) => Err(wrong.unwrap_or(text).to_owned()),
+    }
 }
 
 /// The level of the internal log with this value of SCR_DEBUG.
@@ -105,6 +130,16 @@ async fn interrupt() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_has_levels_and_modules_and_names_the_part_without_meaning() {
+        for text in ["debug", "off", "warn,holdfast::drain=trace", "holdfast_agent", " info , hyper=off"] {
+            assert!(filter(text).is_ok(), "{text}");
+        }
+        assert_eq!(filter("verbose").unwrap_err(), "verbose");
+        assert_eq!(filter("info,drain").unwrap_err(), "drain");
+        assert_eq!(filter("holdfast=loud").unwrap_err(), "holdfast=loud");
+    }
 
     #[test]
     fn scr_debug_raises_the_level_and_agents_log_what_happens_without_it() {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::cost::Cost;
 use super::log;
 use super::reason::GenerationProgress;
+use super::screen::LINE_TIME;
 use super::sentence::virtual_text;
 
 /// The summary of a generation.
@@ -225,9 +226,9 @@ impl RunReport {
 }
 
 /// In local time.
-fn time_of_day(time: Timestamp) -> String {
+fn local_time(time: Timestamp) -> String {
     let local = DateTime::from_timestamp_millis(time.millis()).map(|time| time.with_timezone(&Local));
-    local.map_or_else(|| time.secs().to_string(), |time| time.format("%H:%M:%S%.3f").to_string())
+    local.map_or_else(|| time.secs().to_string(), |time| time.format(LINE_TIME).to_string())
 }
 
 fn write_pairs(text: &mut String, pairs: &[PairReport]) {
@@ -247,7 +248,7 @@ fn write_pairs(text: &mut String, pairs: &[PairReport]) {
         );
         for switch in pair.switches.iter().take(MOST_SWITCHES_LISTED) {
             let cause = switch.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-            let at = time_of_day(switch.at);
+            let at = local_time(switch.at);
             let _ = writeln!(text, "    {at} {} woken in {} µs{cause}", switch.to, switch.micros);
         }
         for LastOutput { copy, file, lines } in &pair.last_output {

@@ -34,6 +34,8 @@ use self::writer::{Standard, Writer};
 use super::vocabulary::LogEvent;
 use crate::launch::output::{OutputLine, Stream};
 
+/// The time in front of a line, local: a job may run for days. Also that of the lines of the internal log.
+pub(crate) const LINE_TIME: &str = "%Y-%m-%d %H:%M:%S%.3f";
 /// Time limit at the end for a descriptor that accepts no output, the same as for a prefix directory that hangs.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
 /// Time limit at the end for output of ranks that cannot be read because its file system hangs.
@@ -108,7 +110,7 @@ impl Screen {
 
     fn dated(text: &str) -> Vec<u8> {
         // Text from the network or a file must not send commands to the terminal.
-        format!("{} {}\n", Local::now().format("%H:%M:%S%.3f"), escaped(text, char::is_control)).into_bytes()
+        format!("{} {}\n", Local::now().format(LINE_TIME), escaped(text, char::is_control)).into_bytes()
     }
 
     /// Shows the state of the job.

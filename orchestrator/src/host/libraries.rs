@@ -49,12 +49,16 @@ impl Libraries {
         }
     }
 
-    /// Lines `libm.so.6 => /lib/libm.so.6 (0x00007f)`.
+    /// Lines `libm.so.6 => /lib/libm.so.6 (0x00007f)`, and `/opt/libscr.so (0x00007f)` of a library that the program
+    /// was linked with by its path.
     fn parse(listing: &str) -> Libraries {
-        let library = |line: &str| {
-            let (name, found) = line.trim().split_once(" => ")?;
-            let path = found.rsplit_once(" (").map(|(path, _)| PathBuf::from(path));
-            Some((name.trim().to_owned(), path))
+        let path_in = |text: &str| text.rsplit_once(" (").map(|(path, _)| PathBuf::from(path));
+        let library = |line: &str| match line.trim().split_once(" => ") {
+            Some((name, found)) => Some((name.trim().to_owned(), path_in(found))),
+            None => {
+                let path = path_in(line.trim()).filter(|path| path.is_absolute())?;
+                Some((path.file_name()?.to_string_lossy().into_owned(), Some(path)))
+            }
         };
         Libraries { list: listing.lines().filter_map(library).collect() }
     }
@@ -67,18 +71,24 @@ impl Libraries {
 
     /// The path of LLNL's SCR library, if the program is linked with it: Holdfast's has the same name.
     pub fn scr_of_llnl(&self) -> Option<&Path> {
-        self.named(&SCR).find(|path| !has(path, OWN_FUNCTION))
+        self.named(&SCR).find(|path| !file_contains(path, OWN_FUNCTION))
     }
 
     /// The library that makes the program's checkpoints, and the `checkpoint.source` that serves it; `None` if there is
     /// none, or there are libraries of several sources.
     pub fn source(&self) -> Option<(&Path, &'static str)> {
-        let scr = self.named(&SCR).map(|path| (path, if has(path, OWN_FUNCTION) { "scr" } else { "scr-files" }));
-        let fti = self.named(&FTI).filter(|path| has(path, OWN_NAME));
+        let scr =
+            self.named(&SCR).map(|path| (path, if file_contains(path, OWN_FUNCTION) { "scr" } else { "scr-files" }));
+        let fti = self.named(&FTI).filter(|path| file_contains(path, OWN_NAME));
         let variables = self.named(&VARIABLES).chain(fti).map(|path| (path, "variables"));
         let mut all = scr.chain(variables);
         let first = all.next()?;
         all.all(|(_, source)| source == first.1).then_some(first)
+    }
+
+    /// All of them: name, and path if the loader finds it.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&Path>)> {
+        self.list.iter().map(|(name, path)| (name.as_str(), path.as_deref()))
     }
 
     /// The paths of the libraries whose names begin so.
@@ -89,7 +99,7 @@ impl Libraries {
 }
 
 /// Whether a file can be read and contains these bytes.
-fn has(path: &Path, word: &[u8]) -> bool {
+pub fn file_contains(path: &Path, word: &[u8]) -> bool {
     fs::read(path).is_ok_and(|bytes| bytes.windows(word.len()).any(|part| part == word))
 }
 
@@ -102,6 +112,8 @@ mod tests {
         let listing = "\tlibmpi.so.40 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\
                        \tlibmpi.so.40 => not found\n\tlibscr.so.0 => not found\n";
         assert_eq!(Libraries::parse(listing).missing(), ["libmpi.so.40", "libscr.so.0"]);
+        let by_path = Libraries::parse("\tlinux-vdso.so.1 (0x7f)\n\t/opt/lib/libscr.so (0x7f)\n");
+        assert_eq!(by_path.list, [("libscr.so".to_owned(), Some(PathBuf::from("/opt/lib/libscr.so")))]);
     }
 
     #[test]

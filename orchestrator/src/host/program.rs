@@ -15,7 +15,7 @@ const RUN_COMMAND: &str = "`run.command`";
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// It does not exist.
-    #[error("the program {program:?} does not exist{}; check {key}", in_path(searched.as_deref()))]
+    #[error("the program {program:?} does not exist{}; check {key}{}", in_path(searched.as_deref()), words(program))]
     Missing {
         /// As the spec names it.
         program: String,
@@ -45,6 +45,15 @@ impl ProgramError {
 
 fn in_path(searched: Option<&str>) -> String {
     searched.map(|path| format!(" in PATH ({path})")).unwrap_or_default()
+}
+
+/// A name with blanks is a command line that was not split.
+fn words(program: &str) -> String {
+    let words: Vec<&str> = program.split_whitespace().collect();
+    match words.len() {
+        0 | 1 => String::new(),
+        _ => format!("; write program and arguments as words of their own: {}", words.join(", ")),
+    }
 }
 
 /// The file of `program`: this executable, a path relative to `working_directory`, or a name in `path`.

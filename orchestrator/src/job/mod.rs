@@ -93,6 +93,6 @@ pub use driver::{run, run_on};
 pub use dry_run::{Plan, plan};
 pub use error::{PreflightError, RunError};
 pub use plain::run_plain;
-pub use preflight::Prepared;
+pub use preflight::{MissingProgram, Prepared, missing_program};
 pub use restart_choice::RestartChoice;
 pub use shell::RunOptions;

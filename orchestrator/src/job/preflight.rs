@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::error::{PreflightError, RunError};
 use super::{interpose, requeue, site};
@@ -10,7 +10,7 @@ use crate::allocation::{AllocationError, ManagerEntry, registry as managers};
 use crate::host::libraries::Libraries;
 use crate::host::program;
 use crate::launch::{LaunchError, Launcher, LauncherContext, registry as launchers};
-use crate::spec::{Chosen, JobSpec, Step};
+use crate::spec::{Chosen, JobSpec, NodeCount, Step};
 
 /// The manager, the launcher and the program of a step.
 pub struct Prepared {
@@ -33,26 +33,11 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let requested = step.run.launcher;
     // First of all, because manager and launcher may not be compatible.
     launchers::select(&manager.facts, requested)?;
-    let working_directory =
-        site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
-    if !working_directory.is_dir() {
-        return Err(LaunchError::NoDirectory { path: working_directory, key: "run.directory" }.into());
-    }
-    let name = step.run.command.first().map(String::as_str).unwrap_or_default();
-    let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
+    let working_directory = working_directory(step)?;
     let context =
         LauncherContext { run: &step.run, allocation: &spec.allocation, working_directory: &working_directory };
     let launcher = launchers::open(&manager.facts, requested, &context)?;
-    let program = program::find(name, &working_directory, path.as_deref()).map_err(LaunchError::from)?;
-    let checkpoint = &step.checkpoint;
-    let commands = [("checkpoint.command.save", &checkpoint.command.save), ("checkpoint.resume", &checkpoint.resume)];
-    for (key, words) in commands {
-        // A path with a variable is known on the node only.
-        let name = words.iter().flatten().next().filter(|name| !name.contains('$'));
-        if let Some(name) = name.filter(|name| program::find(name, &working_directory, path.as_deref()).is_err()) {
-            return Err(PreflightError::Command { key, program: name.clone() }.into());
-        }
-    }
+    let program = programs(step, &working_directory)?;
     let variables = step.run.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
     let libraries = Libraries::of(&program, &variables).map_err(PreflightError::from)?;
     let missing = libraries.missing();
@@ -74,6 +59,50 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let supervisor = env::current_exe().map_err(LaunchError::Supervisor)?;
     let interposition = interpose::variables(step, &spec.allocation, &working_directory, &supervisor)?;
     Ok(Prepared { manager, launcher, program, working_directory, supervisor, interposition })
+}
+
+/// The working directory of the ranks, absolute.
+fn working_directory(step: &Step) -> Result<PathBuf, RunError> {
+    let path =
+        site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
+    match path.is_dir() {
+        true => Ok(path),
+        false => Err(LaunchError::NoDirectory { path, key: "run.directory" }.into()),
+    }
+}
+
+/// The application's path; it and the programs of the other commands of the step exist on this machine.
+fn programs(step: &Step, working_directory: &Path) -> Result<PathBuf, RunError> {
+    let name = step.run.command.first().map(String::as_str).unwrap_or_default();
+    let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
+    let program = program::find(name, working_directory, path.as_deref()).map_err(LaunchError::from)?;
+    let checkpoint = &step.checkpoint;
+    let commands = [("checkpoint.command.save", &checkpoint.command.save), ("checkpoint.resume", &checkpoint.resume)];
+    for (key, words) in commands {
+        // A path with a variable is known on the node only.
+        let name = words.iter().flatten().next().filter(|name| !name.contains('$'));
+        if let Some(name) = name.filter(|name| program::find(name, working_directory, path.as_deref()).is_err()) {
+            return Err(PreflightError::Command { key, program: name.clone() }.into());
+        }
+    }
+    Ok(program)
+}
+
+/// What [`preflight`] finds missing of the programs and the working directory of a spec, without its other checks.
+#[derive(Debug)]
+pub struct MissingProgram {
+    pub error: RunError,
+    /// The nodes of the job are other machines: what is missing here may exist there.
+    pub may_be_on_nodes: bool,
+}
+
+/// The first program of the spec that does not exist on this machine.
+pub fn missing_program(spec: &JobSpec) -> Option<MissingProgram> {
+    let checked = |step| working_directory(step).and_then(|directory| programs(step, &directory));
+    let error = spec.steps.iter().find_map(|step| checked(step).err())?;
+    // Without an allocation of a resource manager that is here, the job will run in one.
+    let nodes_are_here = manager(spec).is_ok_and(|manager| manager.facts.nodes == NodeCount::Asked);
+    Some(MissingProgram { error, may_be_on_nodes: !nodes_are_here })
 }
 
 /// True for a source that is served by a library of the program.

@@ -59,5 +59,6 @@ pub use error::LaunchError;
 pub use labels::LineLabels;
 pub use launcher::{LaunchRequest, Launcher, LauncherContext, LauncherEntry, PlainLaunch, SCR_ENABLE};
 pub use lock::is_supervised;
+pub(crate) use mpirun::{Dialect, dialect_of};
 pub use obstacle::Obstacle;
 pub use plan::{StepEvent, StepPlan};

@@ -58,8 +58,8 @@ impl Diagnostics {
     }
 
     /// A mistake that concerns the entire file, such as a file that cannot be read.
-    pub(super) fn of_file(file: &str, message: String, help: &str) -> Self {
-        let one = Diagnostic { place: None, key: String::new(), message, help: Some(help.to_owned()) };
+    pub(super) fn of_file(file: &str, message: String, help: impl Into<String>) -> Self {
+        let one = Diagnostic { place: None, key: String::new(), message, help: Some(help.into()) };
         Diagnostics { file: file.to_owned(), text: String::new(), list: vec![one] }
     }
 

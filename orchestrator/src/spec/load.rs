@@ -11,7 +11,7 @@ use super::environment::Environment;
 use super::job::JobSpec;
 use super::keys::Keys;
 use super::reading::Reader;
-use super::{applies, former_names, quantity, step_order, validation, warnings};
+use super::{applies, former_names, not_a_spec, quantity, shell_syntax, step_order, validation, warnings};
 
 impl JobSpec {
     /// Reads a spec from a file.
@@ -31,6 +31,15 @@ impl JobSpec {
         JobSpec::parse_in(None, text, file_name, environment)
     }
 
+    /// Reads the text of a spec that will be this file: paths are relative to its directory.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse).
+    pub fn parse_at(path: &Path, text: &str, environment: &Environment) -> Result<JobSpec, Diagnostics> {
+        let base = std::path::absolute(path).ok().and_then(|path| Some(path.parent()?.to_owned()));
+        JobSpec::parse_in(base, text, &path.display().to_string(), environment)
+    }
+
     fn parse_in(
         base: Option<PathBuf>,
         text: &str,
@@ -42,6 +51,7 @@ impl JobSpec {
         let mut spec = JobSpec::from_document(&root, base, environment)
             .map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))?;
         spec.warnings.extend(notes);
+        spec.warnings.extend(shell_syntax::notes(&spec));
         Ok(spec)
     }
 
@@ -56,6 +66,7 @@ impl JobSpec {
             Diagnostics::new("command line", "", mistakes)
         })?;
         spec.settings.mark_command_line();
+        spec.warnings.extend(shell_syntax::notes(&spec));
         Ok(spec)
     }
 
@@ -102,20 +113,27 @@ fn base_of(path: &Path) -> Option<PathBuf> {
 fn read_text(path: &Path, name: &str) -> Result<String, Diagnostics> {
     let unreadable = |error: std::io::Error| {
         let (message, help) = match error.kind() {
+            ErrorKind::NotFound if not_a_spec::is_command(name) => {
+                ("this is a command, not a job spec".to_owned(), not_a_spec::help(name))
+            }
             ErrorKind::NotFound => {
-                ("there is no such file".to_owned(), "check the path; `holdfast run -- ./app args` needs no spec")
+                let help = "check the path; `holdfast run -- ./app args` needs no spec";
+                ("there is no such file".to_owned(), help.to_owned())
             }
-            ErrorKind::PermissionDenied => ("permission denied".to_owned(), "check its owner and mode"),
+            ErrorKind::PermissionDenied => ("permission denied".to_owned(), "check its owner and mode".to_owned()),
             ErrorKind::IsADirectory => {
-                ("this is a directory, not a file".to_owned(), "give the path of the spec file in it")
+                ("this is a directory, not a file".to_owned(), "give the path of the spec file in it".to_owned())
             }
-            _ => (format!("cannot read the file: {error}"), "check the file and its file system"),
+            _ => (format!("cannot read the file: {error}"), "check the file and its file system".to_owned()),
         };
         Diagnostics::of_file(name, message, help)
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if let Some(kind) = not_a_spec::kind(&bytes) {
+        return Err(Diagnostics::of_file(name, format!("{kind}, not a job spec"), not_a_spec::help(name)));
+    }
     if bytes.len() as u64 > MAX_BYTES {
         let message = format!("the file is larger than {}", quantity::format_bytes(MAX_BYTES));
         return Err(Diagnostics::of_file(

@@ -18,6 +18,8 @@
 //! * `checkpoint_source`: what checkpoint sources declare about themselves;
 //! * `validation`: checks across sections; `applies`: keys that have no effect with this manager, launcher or source;
 //! * `without_choice`: keys with a single value; `former_names`: keys that had another name;
+//! * `other_names`: what other programs call a key; `not_a_spec`, `shell_syntax`: a program in place of a spec, words
+//!   for a shell;
 //! * `diagnostics`: mistakes as the user sees them;
 //! * [`quantity`]: durations, sizes, points in time.
 
@@ -37,6 +39,8 @@ pub mod library_parameters;
 mod load;
 mod manager_keys;
 mod manager_settings;
+mod not_a_spec;
+mod other_names;
 mod overrides;
 mod pairs;
 mod parameters;
@@ -48,6 +52,7 @@ mod registry;
 pub mod resolved;
 mod run;
 mod settings;
+mod shell_syntax;
 mod step_order;
 mod supervision;
 mod validation;

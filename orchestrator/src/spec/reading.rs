@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::diagnostics::{Diagnostic, Position, nearest};
 use super::document::{Value, YamlEntry, YamlNode};
 use super::manager_settings::ManagerSettings;
+use super::other_names;
 use super::overrides::{ListOverride, Overrides};
 use super::registered::Registered;
 use super::resolved;
@@ -484,7 +485,8 @@ impl<'a> Section<'a> {
                 self.read_without_choice(known, entry);
                 continue;
             }
-            let help = match nearest(&entry.key, self.known.iter().copied()) {
+            let near = other_names::key_for(&self.path, &entry.key);
+            let help = match near.or_else(|| nearest(&entry.key, self.known.iter().copied())) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("keys here: {}", self.known.join(", ")),
             };

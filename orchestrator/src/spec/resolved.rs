@@ -23,7 +23,7 @@ pub fn yaml(settings: &Settings) -> Result<String, serde_yaml::Error> {
 }
 
 /// A string as an element of a YAML list: quoted where it would otherwise be read as something else.
-pub(super) fn list_item(text: &str) -> String {
+pub(crate) fn list_item(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "./_-+=@%^~/".contains(character);
     let is_text = !text.is_empty()
         && text.chars().all(plain)

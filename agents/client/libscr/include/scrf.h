@@ -12,6 +12,9 @@
 !     SCR_START_OUTPUT(NAME, FLAGS, IERROR)   SCR_COMPLETE_OUTPUT(VALID, IERROR)
 !     SCR_CURRENT(NAME, IERROR)   SCR_DROP(NAME, IERROR)   SCR_DELETE(NAME, IERROR)
 !
+! Holdfast's own, after SCR_INIT: this process's rank, from 0, and the number of ranks.
+!     HOLDFAST_RANK(RANK, RANKS, IERROR)
+!
 ! NAME, FILE, CONFIG, VALUE and VERSION are CHARACTER*(*), the others INTEGER; flags are 1 (true) and 0.
 
 ! IERROR on success

@@ -55,6 +55,16 @@ naming! {
     fn scr_delete_ = SCR_Delete, "SCR_DELETE", delete_dataset;
 }
 
+/// See [`crate::HOLDFAST_Rank`].
+///
+/// # Safety
+/// The arguments are INTEGERs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn holdfast_rank_(rank: *mut c_int, ranks: *mut c_int, ierror: *mut c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { put_number(ierror, crate::HOLDFAST_Rank(rank, ranks)) }
+}
+
 /// See [`crate::SCR_Get_version`].
 ///
 /// # Safety

@@ -229,7 +229,9 @@ fn announce(
         adopted,
         clock_ms,
     };
-    tracing::info!(node = %agent.start.node, %address, ?adopted, "ready");
+    // Zero: it has adopted no ranks.
+    let adopted = adopted.map_or(0, |generation| generation.0);
+    tracing::info!(node = %agent.start.node, %address, adopted, "ready");
     let failed = |source| DaemonError::Pipe { action: "report that the agent is ready", source };
     let mut line = serde_json::to_vec(&message).map_err(|error| failed(error.into()))?;
     line.push(b'\n');

@@ -219,7 +219,7 @@ pub(crate) fn claim(control: OwnedDirectory) -> Result<Claim, ClaimError> {
         if let Some(pid) = pid.filter(|pid| !signalled[usize::from(late)] && has_open(*pid, &file)) {
             signalled[usize::from(late)] = true;
             let signal = if late { Signal::KILL } else { Signal::TERM };
-            tracing::warn!(pid = %holder, ?signal, "earlier_agent_ended");
+            tracing::warn!(pid = %holder, kill = late, "earlier_agent_ended");
             let _ = kill_process(pid, signal);
         }
         sleep(BETWEEN_ATTEMPTS);

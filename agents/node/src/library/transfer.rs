@@ -186,7 +186,7 @@ fn begin(agent: &Agent, settings: &Settings, file: &TransferFile, cancelled: &Ca
     let left = total_bytes(files.iter().map(|file| file.size.saturating_sub(file.written)));
     let checkpoint = files.first().and_then(|file| checkpoint_of(&file.source));
     let working = checkpoint.map(|checkpoint| agent.progress.begin(Task::Flush, checkpoint, left));
-    tracing::info!(files = files.len(), bytes = left, ?checkpoint, "transfer_begins");
+    tracing::info!(files = files.len(), bytes = left, checkpoint = checkpoint.map(|id| id.0), "transfer_begins");
     let limits = CopyLimits {
         bandwidth: bytes_per_second(file.bandwidth().unwrap_or_default()),
         percent: file.percent().unwrap_or_default(),

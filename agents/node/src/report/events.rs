@@ -2,12 +2,14 @@
 //! way.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_model::{CheckpointId, Progress, Task};
 use holdfast_wire::agent::{AgentEvent, NumberedEvent};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::Notify;
 
 /// How many events are kept. The orchestrator polls several times a second; older events that it has not fetched are
@@ -32,7 +34,7 @@ struct EventQueue {
 impl EventLog {
     /// Adds an event and wakes the polls that wait for one.
     pub fn add(&self, event: AgentEvent) {
-        tracing::info!(?event, "event");
+        tracing::info!("{}", Line(&event));
         let mut kept = self.kept.lock();
         kept.last += 1;
         let number = kept.last;
@@ -75,6 +77,24 @@ impl EventLog {
             }
             changed.await;
         }
+    }
+}
+
+/// The field with the name of an event.
+const NAME: &str = "event";
+
+/// An event as a line of the agent's log: its name, and its fields as `name=value`.
+struct Line<'a>(&'a AgentEvent);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ok(Value::Object(fields)) = serde_json::to_value(self.0) else { return f.write_str(NAME) };
+        f.write_str(fields.get(NAME).and_then(Value::as_str).unwrap_or(NAME))?;
+        fields.iter().filter(|(name, _)| *name != NAME).try_for_each(|(name, value)| match value {
+            Value::Null => Ok(()),
+            Value::String(text) if !text.contains([' ', '"', '=']) => write!(f, " {name}={text}"),
+            value => write!(f, " {name}={value}"),
+        })
     }
 }
 
@@ -145,8 +165,17 @@ impl Drop for ProgressGuard {
 mod tests {
     use super::*;
 
+    use holdfast_model::{Generation, Rank};
+
     fn notice(text: &str) -> AgentEvent {
         AgentEvent::Notice { message: text.to_owned() }
+    }
+
+    #[test]
+    fn an_event_is_a_plain_line_of_the_log() {
+        let gone = AgentEvent::RankGone { generation: Generation(2), rank: Rank(3), pid: 41 };
+        assert_eq!(Line(&gone).to_string(), "rank_gone generation=2 rank=3 pid=41");
+        assert_eq!(Line(&notice("the disk is full")).to_string(), "notice message=\"the disk is full\"");
     }
 
     #[test]

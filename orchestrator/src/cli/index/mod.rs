@@ -4,6 +4,7 @@ mod place;
 mod removal;
 mod restore;
 
+use std::env;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use holdfast_model::Level;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use super::job::JobSelection;
 use super::output::{Report, Style, document, printable, report};
 use super::prefix_access;
 use crate::exit;
@@ -38,6 +40,7 @@ enum IndexCommand {
     /// List the checkpoints, newest first, as `scr_index --list` does; of a job of several steps, those of all steps
     #[command(after_help = "\
 Examples:
+  holdfast index list job.yaml
   holdfast index list --prefix ./heat-run
   holdfast index list --json | jq -r '.checkpoints[] | select(.complete) | .directory'
 
@@ -47,11 +50,11 @@ takes it back). A checkpoint of variables has its level behind it
 JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, level, flushed, \
 fetched: [time…], failed: [time…], reasons: [text | null…]}…]}; of a job of several steps \
 also steps: [{name, prefix, current, checkpoints}…]")]
-    List(PrefixArg),
+    List(JobSelection),
     /// Check a checkpoint directory, rebuild missing files if possible, and add it to the index
     #[command(after_help = "\
 Examples:
-  holdfast index add scr.2026-11-20_10:26:07.1145655.3
+  holdfast index add scr.2026-11-20_10:26:07.1145655.3 job.yaml
   holdfast index add --dry-run scr.2026-11-20_10:26:07.1145655.3
                                             show whether it is complete, and what would be rebuilt
   holdfast index add --copy scr.2026-11-20_10:26:07.1145655.3
@@ -67,7 +70,8 @@ their paths, because something else is there: `holdfast index place`")]
     #[command(after_help = "\
 Examples:
   holdfast index current
-  holdfast index current scr.2026-11-20_10:26:07.1145655.2
+  holdfast index current job.yaml
+  holdfast index current scr.2026-11-20_10:26:07.1145655.2 job.yaml
   holdfast index current --unset            the newest complete one is used then
 
 JSON: {version, current, dry_run}
@@ -119,6 +123,8 @@ Examples:
   holdfast index delete --dry-run scr.2026-11-20_10:26:07.1145655.1
   holdfast index delete --yes scr.2026-11-20_10:26:07.1145655.1 scr.2026-11-20_10:27:09.1145655.2
 
+The last word is the job's spec if it ends in .yaml or names a file.
+
 The current checkpoint is not deleted, and neither is one that a job may be writing. Without --yes you are asked, which
 needs a terminal.
 
@@ -131,7 +137,7 @@ JSON: {version, deleted: [{directory, id, outside: [path…]}…], dry_run}")]
     #[command(after_help = "\
 Examples:
   holdfast index prune --keep 3 --dry-run
-  holdfast index prune --keep 3 --incomplete --yes
+  holdfast index prune --keep 3 --incomplete --yes job.yaml
 
 At least one rule is needed. The current checkpoint is never deleted, and neither is one that a job may be writing, nor,
 by --keep, a dataset that the application declared as output. Temporary files that killed processes left are removed,
@@ -142,37 +148,41 @@ JSON: {version, deleted: [{directory, id, outside: [path…], reason: old | inco
     Prune(removal::PruneArgs),
 }
 
-#[derive(Debug, clap::Args)]
-struct PrefixArg {
-    /// The prefix directory
-    #[arg(long, value_name = "DIR", default_value = ".", env = "SCR_PREFIX", hide_env_values = true)]
-    prefix: PathBuf,
+/// The prefix directory of the job: of its spec, of `--prefix`, of `SCR_PREFIX`, or the current directory.
+fn prefix_of(job: &JobSelection, output: Style) -> Result<PathBuf, Failure> {
+    if job.spec.is_some() {
+        // The checkpoints are read outside of the job's allocation, too.
+        return job.prefix(&job.environment_for_drain(output)?);
+    }
+    let parameter = || env::var_os("SCR_PREFIX").filter(|path| !path.is_empty()).map(PathBuf::from);
+    Ok(job.prefix.clone().or_else(parameter).unwrap_or_else(|| PathBuf::from(".")))
 }
 
-impl PrefixArg {
-    fn open(&self) -> Result<Arc<dyn DatasetStore>, Failure> {
-        Ok(store::open(&self.prefix)?)
-    }
+/// True if a word names a job spec instead of a checkpoint directory.
+fn is_spec(word: &str) -> bool {
+    let path = Path::new(word);
+    path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml") || path.is_file()
 }
 
 /// The prefix directory of a command that changes datasets.
 #[derive(Debug, clap::Args)]
 struct ChangedPrefix {
     #[command(flatten)]
-    prefix: PrefixArg,
+    job: JobSelection,
     /// As root: act as the owner of the prefix directory
     #[arg(long)]
     as_owner: bool,
 }
 
 impl ChangedPrefix {
-    fn open(&self, dry_run: bool) -> Result<Arc<dyn DatasetStore>, Failure> {
+    fn open(&self, dry_run: bool, output: Style) -> Result<Arc<dyn DatasetStore>, Failure> {
+        let prefix = prefix_of(&self.job, output)?;
         if self.as_owner {
-            prefix_access::become_owner(&self.prefix.prefix)?;
+            prefix_access::become_owner(&prefix)?;
         } else if !dry_run {
-            prefix_access::refuse_root(&self.prefix.prefix, prefix_access::AS_OWNER)?;
+            prefix_access::refuse_root(&prefix, prefix_access::AS_OWNER)?;
         }
-        self.prefix.open()
+        Ok(store::open(&prefix)?)
     }
 }
 
@@ -212,11 +222,21 @@ struct CurrentArgs {
     dry_run: bool,
 }
 
+impl CurrentArgs {
+    /// A single word may be the spec: then the current checkpoint is shown.
+    fn with_spec_last(mut self) -> Self {
+        if self.prefix.job.spec.is_none() && self.prefix.job.prefix.is_none() {
+            self.prefix.job.spec = self.directory.take_if(|word| is_spec(word)).map(PathBuf::from);
+        }
+        self
+    }
+}
+
 pub(super) fn run(args: IndexArgs, output: Style) -> Result<u8, Failure> {
     match args.command {
-        IndexCommand::List(prefix) => list(&*prefix.open()?, output),
+        IndexCommand::List(job) => list(&*store::open(&prefix_of(&job, output)?)?, output),
         IndexCommand::Add(args) => add_directory(&args, output),
-        IndexCommand::Current(args) => current(&args, output),
+        IndexCommand::Current(args) => current(&args.with_spec_last(), output),
         IndexCommand::Place(args) => place::place(&args, output),
         IndexCommand::Restore(args) => restore::restore(&args, output),
         IndexCommand::Drop(args) => removal::drop_entry(&args, output),
@@ -235,7 +255,9 @@ fn list(store: &dyn DatasetStore, output: Style) -> Result<u8, Failure> {
     if own.is_none() && steps.is_empty() {
         return Err(Failure::new(exit::UNAVAILABLE, "the prefix directory has no index")
             .at(store.location().display())
-            .remedy("give the job's prefix with --prefix, or add a checkpoint with `holdfast index add`"));
+            .remedy(
+                "give the job's spec, or its prefix with --prefix; or add a checkpoint with `holdfast index add`",
+            ));
     }
     let mut listed_steps = Vec::new();
     for (name, path) in steps {
@@ -368,7 +390,7 @@ impl Report for Listed {
 }
 
 fn add_directory(args: &AddArgs, output: Style) -> Result<u8, Failure> {
-    let store = args.prefix.open(args.dry_run)?;
+    let store = args.prefix.open(args.dry_run, output)?;
     let mut name = DirectoryName::given(&args.directory)?;
     let open = holdfast_formats::sion::dataset::open;
     if args.copy {
@@ -464,7 +486,7 @@ fn write_added(report: &AddReport, dry_run: bool, to: &mut dyn Write) -> io::Res
 fn current(args: &CurrentArgs, output: Style) -> Result<u8, Failure> {
     let dry_run = args.dry_run;
     let shows = args.directory.is_none() && !args.unset;
-    let store = &*args.prefix.open(dry_run || shows)?;
+    let store = &*args.prefix.open(dry_run || shows, output)?;
     let (mut current, mut removed) = (None, None);
     if let Some(name) = &args.directory {
         current = Some(set_current(store, name, dry_run, output)?);

@@ -25,7 +25,7 @@ pub struct PlaceArgs {
 }
 
 pub(super) fn place(args: &PlaceArgs, output: Style) -> Result<u8, Failure> {
-    let store = &*args.prefix.open(args.dry_run)?;
+    let store = &*args.prefix.open(args.dry_run, output)?;
     let directory = DirectoryName::given(&args.directory)?;
     let occupied = if args.replace { Occupied::Replace } else { Occupied::Keep };
     let (placed, unplaced) = match args.dry_run {

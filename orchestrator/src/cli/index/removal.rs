@@ -1,6 +1,7 @@
 //! `holdfast index drop`, `delete` and `prune`.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use holdfast_core::prefix::index::{self, IndexEntry};
@@ -10,8 +11,9 @@ use holdfast_core::store::{DatasetAccess, DatasetStore, DirectoryName, PrefixErr
 use holdfast_model::{CheckpointId, OutputPath};
 use serde_json::{Value, json};
 
-use super::ChangedPrefix;
+use super::{ChangedPrefix, is_spec};
 use crate::cli::failure::Failure;
+use crate::cli::job::JobSelection;
 use crate::cli::output::{Report, Style, document, printable, report};
 use crate::drain::resume;
 use crate::exit;
@@ -35,13 +37,27 @@ pub struct DropArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct DeleteArgs {
-    /// The checkpoint directories' names below the prefix
+    /// The checkpoint directories' names below the prefix; behind them the job spec, if it is not for `--prefix`
     #[arg(value_name = "DIRECTORY", required = true)]
-    directories: Vec<String>,
-    #[command(flatten)]
-    prefix: ChangedPrefix,
+    words: Vec<String>,
+    /// The job's prefix directory, instead of its spec [default: SCR_PREFIX, or the current directory]
+    #[arg(long, value_name = "DIR")]
+    prefix: Option<PathBuf>,
+    /// As root: act as the owner of the prefix directory
+    #[arg(long)]
+    as_owner: bool,
     #[command(flatten)]
     consent: Consent,
+}
+
+impl DeleteArgs {
+    /// The names, and the prefix directory: a spec can be the last word.
+    fn names(&self) -> (&[String], ChangedPrefix) {
+        let spec = self.words.last().filter(|word| self.prefix.is_none() && is_spec(word));
+        let names = &self.words[..self.words.len() - usize::from(spec.is_some())];
+        let job = JobSelection { spec: spec.map(PathBuf::from), prefix: self.prefix.clone() };
+        (names, ChangedPrefix { job, as_owner: self.as_owner })
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,7 +108,7 @@ impl Consent {
 }
 
 pub(super) fn drop_entry(args: &DropArgs, output: Style) -> Result<u8, Failure> {
-    let store = &*args.prefix.open(args.dry_run)?;
+    let store = &*args.prefix.open(args.dry_run, output)?;
     let directory = DirectoryName::given(&args.directory)?;
     let unset_current = store.current().ok().flatten().as_ref() == Some(&directory);
     let dropped = if args.dry_run {
@@ -113,11 +129,16 @@ pub(super) fn drop_entry(args: &DropArgs, output: Style) -> Result<u8, Failure> 
 }
 
 pub(super) fn delete(args: &DeleteArgs, output: Style) -> Result<u8, Failure> {
-    let store = &*args.prefix.open(args.consent.dry_run)?;
+    let (names, prefix) = args.names();
+    if names.is_empty() {
+        return Err(Failure::new(exit::USAGE, "no checkpoint directory is given")
+            .remedy("name them in front of the spec; `holdfast index list` shows them"));
+    }
+    let store = &*prefix.open(args.consent.dry_run, output)?;
     let index = index::read(store)?.unwrap_or_default();
     let (writers, current) = (Writers::of(store), store.current()?);
     let mut datasets: Vec<DeletedDataset> = Vec::new();
-    for name in &args.directories {
+    for name in names {
         let directory = DirectoryName::given(name)?;
         let entry = index.entry(&directory);
         if current.as_ref() == Some(&directory) {
@@ -151,7 +172,7 @@ pub(super) fn prune(args: &PruneArgs, output: Style) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, "no rule is given")
             .remedy("give at least one of --keep N, --incomplete and --failed"));
     }
-    let store = &*args.prefix.open(args.consent.dry_run)?;
+    let store = &*args.prefix.open(args.consent.dry_run, output)?;
     let (writers, current) = (Writers::of(store), store.current()?);
     let candidate = |entry: IndexEntry| {
         let declared = dataset::read(store, &entry.directory);

@@ -22,7 +22,7 @@ pub struct RestoreArgs {
 }
 
 pub(super) fn restore(args: &RestoreArgs, output: Style) -> Result<u8, Failure> {
-    let store = &*args.prefix.open(args.dry_run)?;
+    let store = &*args.prefix.open(args.dry_run, output)?;
     let directory = DirectoryName::given(&args.directory)?;
     let entry = index::read(store)?.unwrap_or_default().entry(&directory);
     let entry = entry.ok_or_else(|| removal::not_indexed(store, &directory))?;

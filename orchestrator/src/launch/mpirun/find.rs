@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::dialect::{KNOWN, Recognised, recognise};
+use super::dialect::{Dialect, KNOWN, Recognised, recognise};
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::host::program;
 use crate::launch::error::LaunchError;
@@ -68,6 +68,12 @@ pub fn find(
             Err(FindError::Unknown { path: program, answer: answer.join(" / ") })
         }
     }
+}
+
+/// The family of an mpirun in PATH: of this name, or the first one. `None` if there is none, or it is not supported.
+pub(crate) fn dialect_of(named: Option<&str>, working_directory: &Path) -> Option<Dialect> {
+    let path = std::env::var_os("PATH");
+    find(named, working_directory, path.as_deref()).ok().map(|(_, recognised)| recognised.dialect)
 }
 
 /// The answer to `--version`, from standard output or standard error.

@@ -33,7 +33,8 @@ use find::find;
 use holdfast_wire::environment;
 use serde::{Deserialize, Serialize};
 
-pub(super) use dialect::Dialect;
+pub(crate) use dialect::Dialect;
+pub(crate) use find::dialect_of;
 pub(super) use messages::labels;
 
 use super::command::{self, LauncherCommand};

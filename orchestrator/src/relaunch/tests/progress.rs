@@ -159,12 +159,27 @@ fn an_orchestrator_that_takes_over_repeats_the_check() {
 fn what_never_ran_and_what_is_finished_is_not_checked() {
     let mut world = checked(3);
     let generation = world.generation();
-    world.happens(Event::LaunchFailed { generation, reason: "no such program".into(), obstacle: Obstacle::Job });
+    world.happens(Event::LaunchFailed { generation, reason: "busy".into(), obstacle: Obstacle::Manager });
     assert_eq!(recorded(&world), [(None, 1)]);
     world.ranks_end_well();
     assert_eq!(*world.stop(), StopReason::Finished);
     assert_eq!(checks(&world), []);
     assert!(world.machine.made_progress(), "a job that is finished has made progress");
+}
+
+#[test]
+fn only_the_first_launch_that_the_job_itself_prevents_is_not_repeated() {
+    let failed = |world: &mut World| {
+        let generation = world.generation();
+        world.happens(Event::LaunchFailed { generation, reason: "no such option".into(), obstacle: Obstacle::Job });
+    };
+    let mut world = checked(3);
+    failed(&mut world);
+    assert_eq!(*world.stop(), StopReason::Incurable { reason: "no such option".to_owned() });
+    let mut world = checked(3);
+    world.dies(0);
+    failed(&mut world);
+    assert!(!world.machine.is_over(), "another node may have what this one lacks");
 }
 
 #[test]

@@ -1,0 +1,202 @@
+//! The pages of `docs/tutorials`: the files in them are written, their commands are run in order, and what the page
+//! says of their output is compared.
+//!
+//! A block whose preceding line ends with a name in backticks and a colon is a file. Blocks `sh` are commands; the
+//! block `text` behind one has lines of its output, in which `…` stands for anything.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use holdfast_testkit::harness::ignore;
+use tempfile::TempDir;
+
+use crate::world::{FTI, SCR, VARIABLES, World, in_repository, library_directory, needs, output, quiet};
+
+/// A page that is carried out.
+struct Tutorial {
+    world: World,
+    installed: TempDir,
+}
+
+/// A fenced block of a page.
+struct Block<'a> {
+    language: &'a str,
+    /// The file of this name has the content.
+    file: Option<&'a str>,
+    content: &'a str,
+}
+
+fn blocks(page: &str) -> Vec<Block<'_>> {
+    let mut blocks = Vec::new();
+    let mut rest = page;
+    while let Some((before, after)) = rest.split_once("\n```") {
+        let (language, after) = after.split_once('\n').unwrap();
+        let (content, after) = after.split_once("\n```\n").unwrap_or_else(|| panic!("an open block: {after}"));
+        let line = before.trim_end().lines().last().unwrap_or_default();
+        let file = line.strip_suffix("`:").and_then(|line| line.rsplit('`').next());
+        blocks.push(Block { language, file, content });
+        rest = after;
+        // The next block may begin in the next line.
+        if let Some(at) = page.len().checked_sub(rest.len() + 1) {
+            rest = &page[at..];
+        }
+    }
+    blocks
+}
+
+impl Tutorial {
+    fn new() -> Self {
+        // On the same file system as the build: files are linked, not copied.
+        let installed = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let at = |path: &str| installed.path().join(path);
+        for directory in ["bin", "lib", "include", "tools"] {
+            fs::create_dir(at(directory)).unwrap();
+        }
+        fs::hard_link(env!("CARGO_BIN_EXE_holdfast"), at("bin/holdfast")).unwrap();
+        for library in ["libscr.so", "libholdfast_variables.so", "libscr_interpose.so"] {
+            fs::hard_link(library_directory().join(library), at("lib").join(library)).unwrap();
+        }
+        for header in
+            [SCR.include("scr.h"), SCR.include("scrf.h"), FTI.include("fti.h"), VARIABLES.include("holdfast.h")]
+        {
+            symlink(&header, at("include").join(header.file_name().unwrap())).unwrap();
+        }
+        symlink(in_repository("agents/client/python"), at("python")).unwrap();
+        // The MPI and the Python that these tests need may not be the first ones in PATH.
+        for (name, program) in
+            [("mpicc", "/usr/bin/mpicc.mpich"), ("mpirun", "/usr/bin/mpirun.mpich"), ("python3", "/usr/bin/python3")]
+        {
+            if Path::new(program).exists() {
+                fs::write(at("tools").join(name), format!("#!/bin/sh\nexec {program} \"$@\"\n")).unwrap();
+                fs::set_permissions(at("tools").join(name), fs::Permissions::from_mode(0o755)).unwrap();
+            }
+        }
+        Tutorial { world: World::new(), installed }
+    }
+
+    fn path(&self) -> OsString {
+        let first = [self.installed.path().join("tools"), self.installed.path().join("bin")];
+        let others = env::var_os("PATH").unwrap_or_default();
+        env::join_paths(first.into_iter().chain(env::split_paths(&others))).unwrap()
+    }
+
+    /// The output of commands of a page; they must succeed.
+    fn shell(&self, commands: &str) -> String {
+        let mut shell = Command::new("bash");
+        quiet(shell.args(["-euo", "pipefail", "-c", commands]).current_dir(self.world.path()));
+        shell.env("PATH", self.path()).env("HOLDFAST", self.installed.path());
+        let ran = shell.output().unwrap();
+        let text = output(&ran);
+        assert!(ran.status.success(), "{commands}\n{text}");
+        text
+    }
+
+    /// Carries the page out. Returns what each block of commands printed.
+    fn run(&self, page: &str) -> Vec<String> {
+        let text = fs::read_to_string(in_repository(&format!("docs/tutorials/{page}"))).unwrap();
+        let mut printed: Vec<String> = Vec::new();
+        for Block { language, file, content } in blocks(&text) {
+            match (language, file) {
+                ("sh", _) => printed.push(self.shell(content)),
+                ("text", _) => assert_printed(content, printed.last().unwrap()),
+                (_, Some(file)) => self.write(file, content),
+                _ => {}
+            }
+        }
+        printed
+    }
+
+    fn write(&self, file: &str, content: &str) {
+        let path: PathBuf = self.world.path().join(file);
+        fs::write(&path, format!("{content}\n")).unwrap();
+        if content.starts_with("#!") {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+}
+
+/// Each line of the page is a line of the output; `…` stands for anything.
+#[track_caller]
+fn assert_printed(expected: &str, output: &str) {
+    for pattern in expected.lines() {
+        let parts: Vec<&str> = pattern.split('…').map(str::trim).collect();
+        let matches = |line: &str| {
+            let mut rest = Some(line.trim());
+            for part in &parts {
+                rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, rest)| rest);
+            }
+            rest.is_some() && line.trim().starts_with(parts[0])
+        };
+        assert!(output.lines().any(matches), "{pattern:?} is not in\n{output}");
+    }
+}
+
+/// The only different line that begins so in these outputs.
+#[track_caller]
+fn result<'a>(outputs: &'a [String], start: &str) -> &'a str {
+    let mut lines: Vec<&str> = outputs.iter().flat_map(|output| output.lines()).collect();
+    lines.retain(|line| line.starts_with(start));
+    assert!(lines.len() > 1, "{outputs:?}");
+    lines.dedup();
+    assert_eq!(lines.len(), 1, "the results differ");
+    lines[0]
+}
+
+/// The events of a job that has lost node1 and has restarted from files that were rebuilt.
+#[track_caller]
+fn assert_survived(tutorial: &Tutorial, prefix: &str) {
+    let events = fs::read_to_string(tutorial.world.path().join(prefix).join(".holdfast/events.jsonl")).unwrap();
+    let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let named = |name: &str| events.iter().filter(|event| event["event"] == name).collect::<Vec<_>>();
+    assert_eq!(named("node_down").last().unwrap()["node"], "node1");
+    assert_eq!(named("restarted").last().unwrap()["source"], "rebuilt");
+}
+
+#[test]
+fn the_mpi_program_in_c_has_the_same_result_after_a_loss() {
+    needs("mpicc.mpich");
+    needs("patch");
+    let tutorial = Tutorial::new();
+    let printed = tutorial.run("c.md");
+    result(&printed, "4 ranks, 1000 steps: ");
+    assert_survived(&tutorial, "rod_safe-run");
+}
+
+#[test]
+fn the_program_in_fortran_has_the_same_result_after_a_loss() {
+    needs("gfortran");
+    let tutorial = Tutorial::new();
+    let printed = tutorial.run("fortran.md");
+    for rank in 0..4 {
+        result(&printed, &format!("rank {rank} of 4: "));
+    }
+    assert_survived(&tutorial, "area-run");
+}
+
+#[test]
+fn the_program_in_python_has_the_same_result_after_a_loss() {
+    if !Command::new("/usr/bin/python3").args(["-c", "import numpy"]).status().is_ok_and(|status| status.success()) {
+        ignore("NumPy of /usr/bin/python3 is not installed");
+    }
+    let tutorial = Tutorial::new();
+    let printed = tutorial.run("python.md");
+    for rank in 0..4 {
+        result(&printed, &format!("rank {rank} of 4: "));
+    }
+    assert_survived(&tutorial, "rod-run");
+}
+
+#[test]
+fn the_program_that_nobody_can_change_has_the_same_result_after_a_loss() {
+    let tutorial = Tutorial::new();
+    let printed = tutorial.run("binary.md");
+    for rank in 0..4 {
+        assert_eq!(result(&printed, &format!("rank {rank}: sum ")), format!("rank {rank}: sum 80200"));
+    }
+    assert_survived(&tutorial, "count-run");
+    assert_survived(&tutorial, "interposed-run");
+}
