@@ -14,6 +14,7 @@ mod example_pair;
 mod extract;
 mod failure;
 mod findings;
+mod fault_permission;
 pub(crate) mod fti;
 mod fti_write;
 mod halt;

@@ -10,6 +10,7 @@
 //!   `unauthenticated`: counts and reports those that do not present it.
 
 mod access;
+mod faults;
 mod guarded;
 mod peers;
 mod pending;
