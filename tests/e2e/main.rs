@@ -42,6 +42,7 @@ mod endings;
 mod exchanged;
 mod excluded_nodes;
 mod fallback;
+mod faults;
 mod fewer_nodes;
 mod flushes;
 mod foreign_directories;

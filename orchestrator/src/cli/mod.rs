@@ -31,6 +31,7 @@ mod prefix_access;
 mod progress;
 mod rank;
 mod reach;
+mod rehearse;
 mod remote_shell;
 mod run;
 mod running_job;
@@ -126,6 +127,7 @@ impl Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(RunArgs),
+    Rehearse(rehearse::RehearseArgs),
     Check(check::CheckArgs),
     Drain(DrainArgs),
     Index(index::IndexArgs),
@@ -204,6 +206,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
     let _log = runtime::start_log(matches!(command, Command::Agent(_)));
     match command {
         Command::Run(args) => run::run(args, style),
+        Command::Rehearse(args) => rehearse::run(args, style),
         Command::Check(args) => check::run(args, style),
         Command::Drain(args) => drain::run(args, style),
         Command::Index(args) => index::run(args, style),

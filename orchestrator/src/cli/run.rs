@@ -99,6 +99,12 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     let restart = args.restart();
     let allows_faults = args.faults.check(&spec)?;
     let report = run_job(JobRun { spec, again: args.again, restart, allows_faults }, style)?;
+    if style == Style::Quiet {
+        // Nothing else shows them: the report is not printed.
+        for missed in report.faults.iter().filter(|fault| !fault.injected) {
+            style.warn(&format!("the fault {} was not injected", missed.fault));
+        }
+    }
     if style == Style::Quiet && report.exit_code != exit::FINISHED {
         // Nothing else shows why: the report is not printed.
         let message = format!("job {}: {}", report.job, printable(&report.outcome));

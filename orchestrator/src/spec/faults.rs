@@ -70,6 +70,7 @@ pub enum FaultMoment {
 impl fmt::Display for FaultMoment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            FaultMoment::After(Duration::ZERO) => write!(f, "at the first launch"),
             FaultMoment::After(time) => write!(f, "{} after the first launch", format_duration(*time)),
             FaultMoment::AfterCheckpoint(id) => write!(f, "after checkpoint {id}"),
             FaultMoment::AfterOutput(expression) => write!(f, "after a line that matches `{expression}`"),
