@@ -8,8 +8,8 @@ use std::time::Duration;
 use holdfast::allocation::ssh::hosts::SshSettings;
 use holdfast::launch::registry::registered;
 use holdfast::spec::{
-    Environment, ExitAction, FaultAction, FaultMoment, FaultNode, FaultPhase, InjectedFault, JobSpec, MAX_BYTES, Origin,
-    Settings,
+    Environment, ExitAction, FaultAction, FaultMoment, FaultNode, FaultPhase, InjectedFault, JobSpec, MAX_BYTES,
+    Origin, Settings,
 };
 use holdfast_core::redundancy::numbers::SET_SIZE;
 use holdfast_model::{CheckpointId, CrcOnCopy, Scheme};

@@ -5,8 +5,9 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 40] = [
+const COMMANDS: [&[&str]; 41] = [
     &["run"],
+    &["rehearse"],
     &["check"],
     &["drain"],
     &["index", "list"],

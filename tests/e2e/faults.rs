@@ -31,7 +31,8 @@ fn millis_of(event: &Value) -> i64 {
 #[test]
 fn a_fault_whose_moment_never_comes_is_reported_at_the_end() {
     let world = World::new();
-    let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 99}").faults("{node: 2, after: 0s, action: kill}");
+    let job =
+        Job::new(&world, 1).faults("{node: 1, after_checkpoint: 99}").faults("{node: 2, after: 0s, action: kill}");
     let ran = job.run(0);
     let fault = "`kill` of node 1 of the allocation after checkpoint 99";
     let message = format!("warning: the fault {fault} was not injected: its moment did not come");
@@ -77,9 +78,7 @@ fn a_killed_rank_is_relaunched_from_the_newest_checkpoint() {
 #[test]
 fn a_paused_node_is_silent_for_a_while_and_goes_on() {
     let world = World::new();
-    let mut job = Job::new(&world, 1)
-        .holding_after(4)
-        .faults("{node: 1, after_checkpoint: 4, action: pause, for: 3s}");
+    let mut job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 4, action: pause, for: 3s}");
     job.down_after = "500ms";
     let mut running = job.start();
     running.sees("node1 silent", |event| event["event"] == "agent_silent" && event["node"] == "node1");
@@ -94,9 +93,8 @@ fn a_paused_node_is_silent_for_a_while_and_goes_on() {
 #[test]
 fn a_filled_cache_gets_no_more_than_the_given_number_of_bytes() {
     let world = World::new();
-    let job = Job::new(&world, 0)
-        .holding_after(4)
-        .faults("{node: 1, after_checkpoint: 4, action: fill-cache, bytes: 3MiB}");
+    let job =
+        Job::new(&world, 0).holding_after(4).faults("{node: 1, after_checkpoint: 4, action: fill-cache, bytes: 3MiB}");
     let mut running = job.start();
     running.sees_event("fault_injected");
     let filled = world.wait("a filled cache", || {

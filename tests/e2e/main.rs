@@ -78,6 +78,7 @@ mod planted_bases;
 mod planted_datasets;
 mod progress;
 mod quickstart;
+mod rehearse;
 mod requested;
 mod requeue;
 mod schemes;

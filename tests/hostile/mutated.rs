@@ -16,8 +16,8 @@ use holdfast_model::{CheckpointId, FailureKind, Generation, HaltChange, HaltCond
 use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
 use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
 use holdfast_wire::agent::{
-    CHECKPOINT, COPY, CopyReply, END_RUN, FLUSHED, FORGET, HALT, HALT_RANKS, INJECT_FAULT, INVENTORY, KILL, PEERS, POLL, REBUILD,
-    RUN, STACK, TERMINATE, VERIFY,
+    CHECKPOINT, COPY, CopyReply, END_RUN, FLUSHED, FORGET, HALT, HALT_RANKS, INJECT_FAULT, INVENTORY, KILL, PEERS,
+    POLL, REBUILD, RUN, STACK, TERMINATE, VERIFY,
 };
 use holdfast_wire::frame::{self, HELLO, Limit};
 use holdfast_wire::peer::{LINK, Order, PeerHello, PeerWelcome, Purpose, ToLeader, ToMember};

@@ -43,7 +43,8 @@ fn decide(touched: Option<&str>, option: Option<&str>, job: &str, has_terminal: 
         Some(confirmed) if confirmed == job => Permission::Given,
         Some("") if has_terminal => Permission::Ask,
         Some("") => Permission::Refused {
-            message: "`--allow-faults` is not confirmed: there is no terminal to ask at; nothing was started".to_owned(),
+            message: "`--allow-faults` is not confirmed: there is no terminal to ask at; nothing was started"
+                .to_owned(),
             remedy: format!("confirm it with the name of the job: `--allow-faults={job}`"),
         },
         Some(other) => Permission::Refused {
@@ -68,7 +69,9 @@ impl AllowFaults {
             Permission::Refused { message, remedy } => refused(message, remedy),
             Permission::Ask => match ask(spec) {
                 Ok(answer) if answer.trim() == spec.job => Ok(true),
-                Ok(_) => refused("the faults were not confirmed; nothing was started".to_owned(), "run it again".into()),
+                Ok(_) => {
+                    refused("the faults were not confirmed; nothing was started".to_owned(), "run it again".into())
+                }
                 Err(error) => refused(format!("cannot ask: {error}"), format!("write `--allow-faults={}`", spec.job)),
             },
         }

@@ -168,7 +168,9 @@ impl LogEvent {
                 format!("fault injection: Holdfast's calls on the prefix directory wait for {millis} ms")
             }
             LogEvent::FaultNotInjected { fault, reason } => {
-                format!("warning: the fault {fault} was not injected: {reason}; this run does not show what it would do")
+                format!(
+                    "warning: the fault {fault} was not injected: {reason}; this run does not show what it would do"
+                )
             }
             LogEvent::SiteCommandStarted { key, program, nodes } => {
                 format!("running `{key}` command {program} on {}", nodes_text(nodes))

@@ -57,7 +57,8 @@ impl StepDriver<'_> {
         match &due.action {
             FaultAction::StallPrefix(time) => {
                 store::stall_for(*time);
-                self.reporter.emit(LogEvent::PrefixStalled { millis: u64::try_from(time.as_millis()).unwrap_or(u64::MAX) });
+                self.reporter
+                    .emit(LogEvent::PrefixStalled { millis: u64::try_from(time.as_millis()).unwrap_or(u64::MAX) });
             }
             action => {
                 for node in &due.nodes {

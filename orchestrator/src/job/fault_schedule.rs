@@ -117,7 +117,10 @@ impl FaultSchedule {
             let places = match &action {
                 FaultAction::KillRank(rank) => agents.node_of(*rank).into_iter().collect(),
                 FaultAction::StallPrefix(_) => up.clone(),
-                FaultAction::Kill(_) | FaultAction::KillAgent(_) | FaultAction::Pause(..) | FaultAction::FillCache(..) => {
+                FaultAction::Kill(_)
+                | FaultAction::KillAgent(_)
+                | FaultAction::Pause(..)
+                | FaultAction::FillCache(..) => {
                     action.node().and_then(|node| node.find(nodes)).cloned().into_iter().collect::<Vec<_>>()
                 }
             };
@@ -218,8 +221,7 @@ mod tests {
     const ALL_UP: Up = Up(&["node0", "node1", "node2"]);
 
     fn schedule(faults: Vec<(FaultMoment, FaultAction)>, injected: &[usize]) -> FaultSchedule {
-        let faults: Vec<_> =
-            faults.into_iter().map(|(moment, action)| InjectedFault { moment, action }).collect();
+        let faults: Vec<_> = faults.into_iter().map(|(moment, action)| InjectedFault { moment, action }).collect();
         FaultSchedule::new(&faults, &ALL_UP.nodes_up(), &injected.iter().copied().collect())
     }
 

@@ -17,10 +17,9 @@ use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
     CHECKPOINT, COPY, CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, END_RUN, Empty, EndRunRequest,
     FLUSHED, FORGET, FaultRequest, FlushedNote, ForgetRequest, HALT, HALT_RANKS, HaltRequest, Health, INJECT_FAULT,
-    INVENTORY, KILL, KillReply,
-    KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply,
-    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, TERMINATE, TerminateRequest,
-    VERIFY, VerifyReply, VerifyRequest, largest_request,
+    INVENTORY, KILL, KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD,
+    RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, TERMINATE,
+    TerminateRequest, VERIFY, VerifyReply, VerifyRequest, largest_request,
 };
 use holdfast_wire::pairs::{self, CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync};
 use holdfast_wire::plan::RunRequest;

@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::agent::{
-    CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, EndRunRequest, FaultRequest, FlushedNote, ForgetRequest, HaltRequest,
-    KillReply, KillRequest, PeersUpdate, PollReply, PollRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply,
-    StackRequest, StopRequest, TerminateRequest, VerifyReply, VerifyRequest,
+    CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, EndRunRequest, FaultRequest, FlushedNote,
+    ForgetRequest, HaltRequest, KillReply, KillRequest, PeersUpdate, PollReply, PollRequest, RebuildReply,
+    RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, TerminateRequest, VerifyReply, VerifyRequest,
 };
 use crate::bytes::Base64;
 use crate::frame::{self, HELLO, Limit};

@@ -39,7 +39,9 @@ use super::error::AllocationError;
 use super::nodes::{AgentPresence, Allocation, RemoteShell};
 use super::record::{AllocationIdentity, AllocationRecord};
 use crate::host::{host_name, process, program};
-use crate::spec::{Chosen, InjectedFault, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, virtual_node};
+use crate::spec::{
+    Chosen, InjectedFault, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, virtual_node,
+};
 use phase_faults::PhaseFaults;
 use workspace::{ROOTS, Workspace, marker};
 
@@ -68,13 +70,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         requeue: None,
         has_remote_shells: true,
         more_nodes: |needed| format!("raise `allocation.nodes` to at least {needed}"),
-        keys: KeyFacts {
-            takes: &[
-                ("nodes", ""),
-                ("time_limit", ""),
-            ],
-            without: &[],
-        },
+        keys: KeyFacts { takes: &[("nodes", ""), ("time_limit", "")], without: &[] },
     },
     keys: ManagerKeys::NONE,
     check: || Ok(()),

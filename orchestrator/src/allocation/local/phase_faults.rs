@@ -40,11 +40,7 @@ impl PhaseFaults {
             let FaultMoment::During { phase, checkpoint } = fault.moment else { return None };
             let node = fault.action.node()?.find(nodes)?.clone();
             let agent_only = matches!(fault.action, FaultAction::KillAgent(_));
-            Some(PhaseFault {
-                number,
-                node,
-                injection: FaultInjection { point: point(phase), checkpoint, agent_only },
-            })
+            Some(PhaseFault { number, node, injection: FaultInjection { point: point(phase), checkpoint, agent_only } })
         };
         PhaseFaults { faults: faults.iter().enumerate().filter_map(in_phase).collect(), injected }
     }

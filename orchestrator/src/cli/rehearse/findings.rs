@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::events::log::Record;
 use crate::events::{FaultReport, LogEvent, RunReport, ranks_text};
 use crate::exit;
+use crate::spec::FaultAction;
 
 /// A node that was lost after the fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,13 +50,18 @@ pub(super) struct Findings {
     restored: Option<Restored>,
     /// The first checkpoint that was complete after that.
     next_checkpoint: Option<CheckpointId>,
+    /// Checkpoints that were complete after the fault.
+    checkpoints_since: u64,
 }
+
+/// Checkpoints after a fault without a relaunch: the job goes on.
+const CHECKPOINTS_ENOUGH: u64 = 3;
 
 impl Findings {
     /// From the events of a run, oldest first.
     pub(super) fn of(events: &[Record]) -> Self {
         let mut findings = Findings::default();
-        let (mut began, mut injected, mut complete) = (None, None, BTreeMap::new());
+        let (mut began, mut injected, mut complete, mut halts) = (None, None, BTreeMap::new(), false);
         for Record { time, event, .. } in events {
             let since = |from: Option<Timestamp>| from.map_or(0, |from| millis_between(from, *time));
             match event {
@@ -69,6 +75,7 @@ impl Findings {
                         if findings.restored.is_some() {
                             findings.next_checkpoint.get_or_insert(*checkpoint);
                         }
+                        findings.checkpoints_since += u64::from(findings.injected);
                         complete.insert(*checkpoint, *time);
                     }
                     AgentEvent::Restarted { generation, checkpoint, source, rebuilt, moved, .. }
@@ -84,8 +91,10 @@ impl Findings {
                             lost_work_ms: from.zip(injected).map_or(0, |(from, to)| millis_between(from, to)),
                         });
                     }
+                    AgentEvent::Halting { .. } => halts = true,
                     _ => {}
                 },
+                LogEvent::HaltSet { .. } | LogEvent::HaltRequested { .. } | LogEvent::Signal { .. } => halts = true,
                 _ if injected.is_none() => {}
                 LogEvent::NodeDown { node, ranks, .. } => {
                     findings.lost.push(LostNode { node: node.clone(), ranks: ranks.clone() });
@@ -94,11 +103,22 @@ impl Findings {
                 LogEvent::RankFailed { .. } | LogEvent::AgentLost { .. } | LogEvent::AgentSilent { .. } => {
                     findings.detected_ms.get_or_insert(since(injected));
                 }
-                LogEvent::GenerationEnding { .. } if findings.restored.is_none() => findings.ended_generation = true,
+                LogEvent::GenerationEnding { .. } if findings.restored.is_none() && !halts => {
+                    findings.ended_generation = true;
+                }
                 _ => {}
             }
         }
         findings
+    }
+
+    /// True if nothing more is to be expected of the run: it was restored and has saved again, or goes on as before.
+    pub(super) fn are_complete(&self, action: &FaultAction) -> bool {
+        match (&self.restored, action) {
+            (Some(_), _) => self.next_checkpoint.is_some(),
+            (None, FaultAction::Kill(_) | FaultAction::KillRank(_)) => false,
+            (None, _) => self.checkpoints_since >= CHECKPOINTS_ENOUGH,
+        }
     }
 }
 
@@ -123,7 +143,9 @@ pub(super) enum ComparedResult {
         at: u64,
     },
     /// A run did not write it, or it cannot be read.
-    Unknown { reason: String },
+    Unknown {
+        reason: String,
+    },
 }
 
 /// What a rehearsal ends with.
@@ -167,7 +189,8 @@ impl Rehearsal {
             line("noticed", format!("{} after the fault", seconds(millis)));
         }
         if let Some(restored) = &findings.restored {
-            let from = restored.checkpoint.map_or("from the beginning".to_owned(), |id| format!("from checkpoint {id}"));
+            let from =
+                restored.checkpoint.map_or("from the beginning".to_owned(), |id| format!("from checkpoint {id}"));
             let mut how = String::new();
             for (what, ranks) in [("rebuilt", &restored.rebuilt), ("moved", &restored.moved)] {
                 if !ranks.is_empty() {
@@ -228,6 +251,7 @@ mod tests {
     use crate::events::DownReason;
     use crate::events::log::EventLog;
     use crate::events::reader::Reader;
+    use crate::spec::FaultNode;
     use holdfast_core::owned::Access;
     use holdfast_model::Scheme;
 
@@ -276,12 +300,15 @@ mod tests {
     }
 
     fn run(exit_code: u8, reason: Option<&str>) -> RunReport {
-        let fault = FaultReport {
-            fault: "f".to_owned(),
-            injected: reason.is_none(),
-            reason: reason.map(str::to_owned),
-        };
-        RunReport { job: "heat".to_owned(), outcome: "over".to_owned(), exit_code, faults: vec![fault], ..RunReport::default() }
+        let fault =
+            FaultReport { fault: "f".to_owned(), injected: reason.is_none(), reason: reason.map(str::to_owned) };
+        RunReport {
+            job: "heat".to_owned(),
+            outcome: "over".to_owned(),
+            exit_code,
+            faults: vec![fault],
+            ..RunReport::default()
+        }
     }
 
     fn rehearsal(run: &RunReport, events: &[Record], compared: Vec<Compared>) -> Rehearsal {
@@ -303,6 +330,9 @@ mod tests {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         assert_eq!(rehearsal.findings.next_checkpoint, Some(CheckpointId(2)));
+        let loss = FaultAction::Kill(FaultNode::Number(1));
+        let after = |events: usize| Findings::of(&disturbed(Some(1))[..events]).are_complete(&loss);
+        assert_eq!([after(5), after(6), after(7)], [false, false, true], "restored, then saved again");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use holdfast_core::owned::{Access, Base, Marker};
 use holdfast_core::state_directory::StateDirectory;
+use holdfast_model::HaltChange;
 use serde_json::Value;
 
 use self::compare::ResultFiles;
@@ -20,21 +21,27 @@ use self::findings::{Findings, Rehearsal};
 use self::plan::Changes;
 use super::failure::Failure;
 use super::fault_permission::AllowFaults;
+use super::job::JobSelection;
 use super::output::{Report, Style, document, printable};
+use super::running_job::RunningJob;
 use super::{job, prefix_access, run};
+use crate::events::RunReport;
 use crate::events::Screen;
 use crate::events::log::Record;
 use crate::events::reader::Reader;
-use crate::events::RunReport;
 use crate::exit;
 use crate::host::user_name;
 use crate::job::state::{JobState, Stage};
 use crate::job::{RestartChoice, RunOptions};
 use crate::spec::quantity::parse_duration;
-use crate::spec::{InjectedFault, JobSpec};
+use crate::spec::{Environment, InjectedFault, JobSpec};
 
 /// The kind in the marker of the directory of a rehearsal.
 const KIND: &str = "rehearsal";
+/// Why a job is halted that has shown what it can.
+const ENOUGH: &str = "the rehearsal is over";
+/// How often the events of the run are read.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The prefix directories of the runs.
 const UNDISTURBED: &str = "undisturbed";
 const DISTURBED: &str = "disturbed";
@@ -44,7 +51,8 @@ const DISTURBED: &str = "disturbed";
 /// The job runs with a prefix directory, control and cache directories of its own, which are removed at the end. It
 /// never requeues. The application itself runs as always: files that it writes by itself are written. With a spec of
 /// `manager: local` the nodes are virtual; otherwise the fault is injected on the machines of the allocation, which
-/// needs --allow-faults, or --virtual. With the default moment, the job is halted two checkpoints after the fault.
+/// needs --allow-faults, or --virtual. The job is halted when it was restored and has saved
+/// again, or has saved three times without a relaunch.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -64,7 +72,7 @@ Exit codes:
   75  the job did not recover within the limit or on the nodes that were left; otherwise as `run`
 
 JSON: {version, job, fault, outcome, exit_code, injected, lost: [{node, ranks}…], detected_ms, ended_generation, \
-restored: {checkpoint, source, rebuilt, moved, after_ms, lost_work_ms}, next_checkpoint, compared: [{file, result, at, \
+restored: {checkpoint, source, rebuilt, moved, after_ms, lost_work_ms}, next_checkpoint, checkpoints_since, compared: [{file, result, at, \
 reason}…], directory}")]
 pub struct RehearseArgs {
     /// The job spec
@@ -110,7 +118,7 @@ pub(super) fn run(args: RehearseArgs, style: Style) -> Result<u8, Failure> {
         Failure::new(exit::USAGE, message).remedy("write `--limit 10min`")
     })?;
     let fault = plan::fault(&spec, &args.fault, &args.after)?;
-    let rehearsal = PlannedRehearsal { spec: &spec, args: &args, fault: &fault, limit };
+    let rehearsal = PlannedRehearsal { spec: &spec, args: &args, fault: &fault, limit, environment: &environment };
     let planned = rehearsal.changed(Path::new(""), "", Some(&fault));
     let is_virtual = crate::job::machines_with_faults(&planned).map_err(run::failed)?.is_none();
     if let Some(obstacle) = plan::obstacle(&planned, &fault, is_virtual) {
@@ -143,6 +151,7 @@ struct PlannedRehearsal<'a> {
     args: &'a RehearseArgs,
     fault: &'a InjectedFault,
     limit: Duration,
+    environment: &'a Environment,
 }
 
 impl PlannedRehearsal<'_> {
@@ -153,7 +162,6 @@ impl PlannedRehearsal<'_> {
             user,
             on_virtual_nodes: self.args.on_virtual_nodes || self.spec.allocation.manager == Some("local"),
             until: SystemTime::now() + self.limit,
-            complete: !self.args.compare.is_empty(),
         };
         plan::changed(self.spec, &changes)
     }
@@ -165,8 +173,7 @@ impl PlannedRehearsal<'_> {
         allows_faults: bool,
         screen: &Screen,
     ) -> Result<Rehearsal, Failure> {
-        let results =
-            ResultFiles { files: &self.args.compare, working_directory: plan::directory_of(self.spec) };
+        let results = ResultFiles { files: &self.args.compare, working_directory: plan::directory_of(self.spec) };
         let mut kept = None;
         if !self.args.compare.is_empty() {
             let (prefix, began) = (directory.path.join(UNDISTURBED), SystemTime::now());
@@ -202,7 +209,37 @@ impl PlannedRehearsal<'_> {
         prefix_access::refuse_root(prefix, "rehearse the job as its user")?;
         let (restart, screen) = (RestartChoice::Beginning, screen.clone());
         let options = RunOptions { spec, again: false, restart, allows_faults, screen };
-        crate::job::run(&options).await.map_err(run::failed)
+        let run = crate::job::run(&options);
+        let mut run = std::pin::pin!(run);
+        // With `--compare`, the results are those of the complete job.
+        let is_short = fault.is_some() && self.args.compare.is_empty();
+        let report = tokio::select! {
+            report = &mut run => report,
+            () = self.halt_when_complete(prefix), if is_short => run.await,
+        };
+        report.map_err(run::failed)
+    }
+
+    /// Halts the job when the run has shown what it can.
+    async fn halt_when_complete(&self, prefix: &Path) {
+        let selection = JobSelection { spec: None, prefix: Some(prefix.to_owned()) };
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let events = tokio::task::block_in_place(|| self.events(prefix)).unwrap_or_default();
+            if !Findings::of(&events).are_complete(&self.fault.action) {
+                continue;
+            }
+            let change = HaltChange { reason: Some(ENOUGH.to_owned()), ..HaltChange::default() };
+            let halted = match RunningJob::in_environment(&selection, self.environment) {
+                Ok(running) => running.halt(Some(change)).await.map(drop),
+                Err(failure) => Err(failure),
+            };
+            match halted {
+                Ok(()) => return,
+                // The run may be about to end, or its leader was just lost.
+                Err(failure) => tracing::debug!(failure = %failure.json(), "the job cannot be halted yet"),
+            }
+        }
     }
 
     /// The events of all steps.

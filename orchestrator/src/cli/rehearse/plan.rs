@@ -9,10 +9,7 @@ use crate::cli::failure::Failure;
 use crate::exit;
 use crate::launch::registry::registered;
 use crate::spec::quantity::{format_duration, parse_duration};
-use crate::spec::{Environment, FaultAction, FaultMoment, FaultNode, InjectedFault, JobSpec};
-
-/// Checkpoints after the one that the fault waits for, until the job is halted: the ranks go on, and save again.
-const CHECKPOINTS_AFTER: u64 = 2;
+use crate::spec::{Environment, FaultAction, FaultNode, InjectedFault, JobSpec};
 
 /// The fault of the options, with the defaults for what they leave out.
 ///
@@ -23,7 +20,8 @@ pub(super) fn fault(spec: &JobSpec, fault: &str, after: &str) -> Result<Injected
     let ranks = spec.steps.iter().map(|step| step.run.ranks).max().unwrap_or(1);
     let element = element(fault, after, most_nodes.min(2) - 1, ranks.min(2) - 1);
     // On machines, because only moments of every manager are accepted; its nodes are not known here.
-    let text = format!("allocation: {{manager: slurm, faults: [{{{element}}}]}}\nrun: {{ranks: {ranks}, command: [x]}}\n");
+    let text =
+        format!("allocation: {{manager: slurm, faults: [{{{element}}}]}}\nrun: {{ranks: {ranks}, command: [x]}}\n");
     let read = JobSpec::parse(&text, "--fault, --after", &Environment::empty(registered()))?;
     let read = read.allocation.faults.into_iter().next();
     read.ok_or_else(|| Failure::new(exit::USAGE, format!("`{{{element}}}` is no fault")).remedy("see `--help`"))
@@ -70,13 +68,11 @@ pub(super) struct Changes<'a> {
     pub(super) on_virtual_nodes: bool,
     /// It ends by itself, or is halted at this time.
     pub(super) until: SystemTime,
-    /// It runs to its end: its result is compared.
-    pub(super) complete: bool,
 }
 
 /// The job with these changes.
 pub(super) fn changed(spec: &JobSpec, changes: &Changes<'_>) -> JobSpec {
-    let Changes { fault, prefix, user, on_virtual_nodes, until, complete } = *changes;
+    let Changes { fault, prefix, user, on_virtual_nodes, until } = *changes;
     let mut spec = spec.clone();
     for step in &mut spec.steps {
         let below = step.prefix.strip_prefix(&spec.prefix).map(Path::to_owned).unwrap_or_default();
@@ -98,10 +94,6 @@ pub(super) fn changed(spec: &JobSpec, changes: &Changes<'_>) -> JobSpec {
         allocation.time_limit = None;
     }
     spec.halt.after = Some(spec.halt.after.map_or(until, |after| after.min(until)));
-    if let (Some(FaultMoment::AfterCheckpoint(id)), false) = (fault.map(|fault| &fault.moment), complete) {
-        let enough = id.0.saturating_add(CHECKPOINTS_AFTER);
-        spec.halt.checkpoints_left = Some(spec.halt.checkpoints_left.map_or(enough, |left| left.min(enough)));
-    }
     spec
 }
 
@@ -145,6 +137,7 @@ pub(super) fn directory_of(spec: &JobSpec) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::FaultMoment;
     use holdfast_model::{CheckpointId, Rank};
 
     const JOB: &str = "\
@@ -167,7 +160,10 @@ requeue: {command: [sbatch, job.sh]}
         let node = FaultNode::Number(1);
         let first = FaultMoment::AfterCheckpoint(CheckpointId(1));
         assert_eq!(read("kill", "1"), InjectedFault { moment: first.clone(), action: FaultAction::Kill(node.clone()) });
-        let rank = InjectedFault { moment: FaultMoment::After(Duration::from_secs(5)), action: FaultAction::KillRank(Rank(1)) };
+        let rank = InjectedFault {
+            moment: FaultMoment::After(Duration::from_secs(5)),
+            action: FaultAction::KillRank(Rank(1)),
+        };
         assert_eq!(read("kill-rank", "5s"), rank);
         let pause = FaultAction::Pause(FaultNode::Name("n3".into()), Duration::from_secs(2));
         let line = FaultMoment::AfterOutput("it's step [0-9]".to_owned());
@@ -191,7 +187,6 @@ requeue: {command: [sbatch, job.sh]}
             user: "u.rehearsal-1",
             on_virtual_nodes: true,
             until,
-            complete: false,
         };
         let rehearsed = changed(&job(), &changes);
         assert_eq!(rehearsed.prefix, changes.prefix);
@@ -199,10 +194,10 @@ requeue: {command: [sbatch, job.sh]}
         assert!(rehearsed.requeue.is_none());
         assert_eq!(rehearsed.identity.user.as_deref(), Some(changes.user));
         assert_eq!((rehearsed.allocation.manager, rehearsed.allocation.nodes), (Some("local"), 4), "one is a spare");
-        assert_eq!((rehearsed.halt.after, rehearsed.halt.checkpoints_left), (Some(until), Some(3)));
+        assert_eq!(rehearsed.halt.after, Some(until));
         assert_eq!(rehearsed.allocation.faults, [fault.clone()]);
-        let undisturbed = changed(&job(), &Changes { fault: None, complete: true, on_virtual_nodes: false, ..changes });
-        assert!(undisturbed.allocation.faults.is_empty() && undisturbed.halt.checkpoints_left.is_none());
+        let undisturbed = changed(&job(), &Changes { fault: None, on_virtual_nodes: false, ..changes });
+        assert!(undisturbed.allocation.faults.is_empty());
         assert_eq!(undisturbed.allocation.hosts.len(), 3);
         let missing = InjectedFault { action: FaultAction::Kill(FaultNode::Number(7)), ..fault };
         assert_eq!(obstacle(&rehearsed, &missing, true).unwrap(), "there is no node 7: the rehearsal has 4");
