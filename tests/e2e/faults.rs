@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::devices::{ADDRESSES, Machines};
@@ -142,11 +144,11 @@ fn a_line_of_output_is_a_moment() {
 }
 
 /// A job on two machines, which goes on with one.
-fn on_machines(world: &World, machines: &Machines<'_>, faults: &str) -> PathBuf {
+fn on_machines(world: &World, machines: &Machines<'_>, steps: u32, faults: &str) -> PathBuf {
     let text = format!(
         "job: heat\nprefix: {prefix}\nallocation: {{{allocation}, faults: [{faults}]}}\n\
          run:\n  nodes: 2\n  ranks_per_node: 2\n  directory: {home}\n\
-         \x20 command: [sh, -c, 'exec {program} example heat --step-delay 0 --steps 40 --size 24x24 --checkpoint-every \
+         \x20 command: [sh, -c, 'exec {program} example heat --step-delay 0 --steps {steps} --size 24x24 --checkpoint-every \
          5 --hold-at 20 --until {home}/go-on --address $(hostname -I)']\n\
          checkpoint:\n  redundancy: [{{scheme: xor, set_size: 2}}]\n  flush: {{every: 0}}\n\
          relaunch: {{min_nodes: 1}}\nhealth: {{down_after: 5s}}\n",
@@ -162,7 +164,7 @@ fn on_machines(world: &World, machines: &Machines<'_>, faults: &str) -> PathBuf 
 fn on_machines_the_agent_of_a_node_injects_its_loss() {
     let world = World::new();
     let machines = Machines::new(&world);
-    let spec = on_machines(&world, &machines, "{node: 1, after_checkpoint: 4}");
+    let spec = on_machines(&world, &machines, 40, "{node: 1, after_checkpoint: 4}");
     let run = |options: &[&str]| {
         let mut command = machines.command(env!("CARGO_BIN_EXE_holdfast"));
         command.arg("run").args(options).arg(&spec);
@@ -187,6 +189,58 @@ fn on_machines_the_agent_of_a_node_injects_its_loss() {
     assert!(find("holdfast.marker", &control).is_empty() && find("rank_2.ckpt", &control).is_empty());
     fs::write(world.path("go-on"), "").unwrap();
     running.ends_with(0).prints(&["fault injected: `kill` of node 1 of the allocation after checkpoint 4"]);
+    drop(machines);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn an_orchestrator_that_takes_over_does_not_repeat_a_fault() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4).faults("{rank: 2, after_checkpoint: 4, action: kill-rank}");
+    let mut running = job.start();
+    running.sees("generation 2", |event| event["event"] == "restarted" && event["generation"] == 2);
+    running.signal(Signal::KILL);
+    running.end();
+    let mut running = job.start();
+    running.sees_event("took_over");
+    job.go_on();
+    running.ends_with(0).prints(&["fault injected: `kill-rank` of rank 2 after checkpoint 4"]);
+    job.assert_result();
+    assert_eq!(world.all("fault_injected").len(), 1);
+    world.assert_nothing_is_left();
+}
+
+/// The same at a terminal, where the user types this.
+fn typed(machines: &Machines<'_>, answer: &str, arguments: &str) -> Command {
+    let mut command = machines.command("sh");
+    let program = env!("CARGO_BIN_EXE_holdfast");
+    command.args(["-c", &format!("echo {answer} | script -qec '{program} {arguments}' /dev/null")]);
+    command
+}
+
+#[test]
+fn on_machines_a_rehearsal_is_confirmed_at_the_terminal_and_leaves_nothing() {
+    let world = World::new();
+    let machines = Machines::new(&world);
+    // The job would not end in the time of a test.
+    let spec = on_machines(&world, &machines, 1_000_000, "");
+    fs::write(world.path("go-on"), "").unwrap();
+    let arguments = format!("rehearse --after 2 --allow-faults {}", spec.display());
+    let refused = world.run(typed(&machines, "wave", &arguments)).with_code(78);
+    refused.prints(&["Type the name of the job (heat) to go on", "the faults were not confirmed; nothing was started"]);
+    assert!(world.events().is_empty(), "something was started");
+    world.run(typed(&machines, "heat", &arguments)).with_code(0).prints(&[
+        "rehearsal of heat: the job survived the fault",
+        &format!("{} with ranks 2, 3", ADDRESSES[1]),
+        "rebuilt: ranks 2, 3",
+    ]);
+    for device in 0..2 {
+        let below = fs::read_dir(machines.path(device, Path::new("/tmp"))).unwrap().flatten();
+        let names: Vec<_> = below.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        assert!(names.iter().all(|name| !name.contains("rehearsal")), "device {device}: {names:?}");
+    }
+    let here = fs::read_dir(world.path("")).unwrap().flatten();
+    assert!(here.into_iter().all(|entry| !entry.file_name().to_string_lossy().contains("rehearsal")));
     drop(machines);
     world.assert_nothing_is_left();
 }

@@ -47,7 +47,8 @@ fn a_rehearsal_loses_a_node_restores_the_job_and_leaves_nothing() {
 #[test]
 fn the_results_of_the_disturbed_and_the_undisturbed_run_are_compared() {
     let world = World::new();
-    let job = Job::new(&world, 0);
+    let mut job = Job::new(&world, 0);
+    job.steps = 300;
     let ran = rehearse(&world, &job, &["--after", "3", "--compare", "end.heat"], 0);
     ran.prints(&[
         "rehearsal of heat: the job survived the fault",
@@ -59,11 +60,10 @@ fn the_results_of_the_disturbed_and_the_undisturbed_run_are_compared() {
 
 /// A program that writes the number of its launches is not the same after a relaunch.
 fn job_differs(world: &World) {
-    let mut job = Job::new(world, 0);
-    job.steps = 40;
+    let job = Job::new(world, 0);
     let counted = format!(
         "echo launched >> {0}/launches; wc -l < {0}/launches > {0}/count; exec holdfast example heat --step-delay 0 \
-         --steps 40 --size 24x24 --checkpoint-every 5",
+         --steps 300 --size 24x24 --checkpoint-every 5",
         world.path("").display()
     );
     let yaml = job.yaml();
@@ -88,7 +88,8 @@ fn a_rehearsal_whose_fault_never_comes_shows_nothing() {
 #[test]
 fn a_rehearsal_without_a_protected_checkpoint_does_not_pass() {
     let world = World::new();
-    let job = Job::new(&world, 0).redundancy("[{scheme: local}]");
+    let mut job = Job::new(&world, 0).redundancy("[{scheme: local}]");
+    job.steps = 300;
     let ran = rehearse(&world, &job, &["--keep"], 65);
     ran.prints(&["no checkpoint survived the fault: the job started from the beginning", "kept"]);
     let [directory] = &left(&world)[..] else { panic!("one directory is kept") };

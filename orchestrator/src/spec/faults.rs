@@ -239,7 +239,8 @@ keys! {
         };
         check_moment(section, during);
         check_action(section, action, during.is_some(), r#for);
-        let node = node.map(|text| text.parse().map_or_else(|_| FaultNode::Name(NodeName::new(text)), FaultNode::Number));
+        let named = |text: String| text.parse().map_or_else(|_| FaultNode::Name(NodeName::new(text)), FaultNode::Number);
+        let node = node.map(named);
         let action = match action {
             ActionKind::Kill => FaultAction::Kill(node?),
             ActionKind::KillAgent => FaultAction::KillAgent(node?),

@@ -71,9 +71,9 @@ Exit codes:
   69  the fault was not injected, or a file could not be compared
   75  the job did not recover within the limit or on the nodes that were left; otherwise as `run`
 
-JSON: {version, job, fault, outcome, exit_code, injected, lost: [{node, ranks}…], detected_ms, ended_generation, \
-restored: {checkpoint, source, rebuilt, moved, after_ms, lost_work_ms}, next_checkpoint, checkpoints_since, compared: [{file, result, at, \
-reason}…], directory}")]
+JSON: {version, job, fault, outcome, exit_code, injected, lost: [{node, ranks}…], detected_ms, \
+ended_generation, restored: {checkpoint, source, rebuilt, moved, after_ms, lost_work_ms}, next_checkpoint, \
+checkpoints_since, compared: [{file, result, at, reason}…], directory}")]
 pub struct RehearseArgs {
     /// The job spec
     #[arg(value_name = "SPEC")]

@@ -113,7 +113,8 @@ pub(super) fn obstacle(spec: &JobSpec, fault: &InjectedFault, is_virtual: bool) 
 /// The notes before the runs.
 pub(super) fn notes(spec: &JobSpec, fault: &InjectedFault, limit: Duration, directory: &Path) -> Vec<String> {
     let mut notes = vec![
-        format!("fault: {fault}; the job is halted after {} at the latest", format_duration(limit)),
+        format!("fault: {fault}"),
+        format!("limit: the job is halted after {} at the latest", format_duration(limit)),
         format!("prefix directory of the rehearsal: {}", directory.display()),
         "the application runs as always: files that it writes itself, outside of the checkpoint API, are written"
             .to_owned(),
