@@ -231,8 +231,8 @@ fn on_machines_a_rehearsal_is_confirmed_at_the_terminal_and_leaves_nothing() {
     assert!(world.events().is_empty(), "something was started");
     world.run(typed(&machines, "heat", &arguments)).with_code(0).prints(&[
         "rehearsal of heat: the job survived the fault",
-        &format!("{} with ranks 2, 3", ADDRESSES[1]),
-        "rebuilt: ranks 2, 3",
+        &format!("{} with ranks 2-3", ADDRESSES[1]),
+        "rebuilt: ranks 2-3",
     ]);
     for device in 0..2 {
         let below = fs::read_dir(machines.path(device, Path::new("/tmp"))).unwrap().flatten();

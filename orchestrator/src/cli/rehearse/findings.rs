@@ -179,7 +179,10 @@ impl Rehearsal {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "  {name:<13} {value}");
         };
-        let seconds = |millis: u64| format!("{}.{:01} s", millis / 1000, millis % 1000 / 100);
+        let seconds = |millis: u64| match millis {
+            0..1000 => format!("{millis} ms"),
+            _ => format!("{}.{} s", millis / 1000, millis % 1000 / 100),
+        };
         line("fault", self.fault.clone());
         for LostNode { node, ranks } in &findings.lost {
             let ranks = if ranks.is_empty() { "no ranks".to_owned() } else { ranks_text(ranks) };

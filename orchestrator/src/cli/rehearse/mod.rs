@@ -49,10 +49,10 @@ const DISTURBED: &str = "disturbed";
 /// Run a job for a short time with an injected fault, and report what was lost and restored
 ///
 /// The job runs with a prefix directory, control and cache directories of its own, which are removed at the end. It
-/// never requeues. The application itself runs as always: files that it writes by itself are written. With a spec of
+/// never requeues. The application itself runs as always: files that it writes by itself are written. With
 /// `manager: local` the nodes are virtual; otherwise the fault is injected on the machines of the allocation, which
-/// needs --allow-faults, or --virtual. The job is halted when it was restored and has saved
-/// again, or has saved three times without a relaunch.
+/// needs --allow-faults, or --virtual. The job is halted when it was restored and has saved again, or has saved three
+/// times without a relaunch.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -118,16 +118,21 @@ pub(super) fn run(args: RehearseArgs, style: Style) -> Result<u8, Failure> {
         Failure::new(exit::USAGE, message).remedy("write `--limit 10min`")
     })?;
     let fault = plan::fault(&spec, &args.fault, &args.after)?;
-    let rehearsal = PlannedRehearsal { spec: &spec, args: &args, fault: &fault, limit, environment: &environment };
-    let planned = rehearsal.changed(Path::new(""), "", Some(&fault));
-    let is_virtual = crate::job::machines_with_faults(&planned).map_err(run::failed)?.is_none();
-    if let Some(obstacle) = plan::obstacle(&planned, &fault, is_virtual) {
+    let (spec, args, fault, environment) = (&spec, &args, &fault, &environment);
+    let mut rehearsal =
+        PlannedRehearsal { spec, args, fault, limit, environment, on_virtual_nodes: args.on_virtual_nodes };
+    if !rehearsal.on_virtual_nodes {
+        let planned = rehearsal.changed(Path::new(""), "", Some(fault));
+        rehearsal.on_virtual_nodes = crate::job::machines_with_faults(&planned).map_err(run::failed)?.is_none();
+    }
+    let planned = rehearsal.changed(Path::new(""), "", Some(fault));
+    if let Some(obstacle) = plan::obstacle(&planned, fault, rehearsal.on_virtual_nodes) {
         return Err(Failure::new(exit::CONFIGURATION, obstacle).remedy("name another one with `--fault`"));
     }
     let allows_faults = args.faults.check(&planned)?;
-    let directory = RehearsalDirectory::create(&spec)?;
+    let directory = RehearsalDirectory::create(spec)?;
     if style != Style::Quiet {
-        for note in plan::notes(&spec, &fault, limit, &directory.path) {
+        for note in plan::notes(spec, fault, limit, &directory.path) {
             // If standard error is closed, there is nowhere to report that.
             let _ = writeln!(io::stderr(), "rehearsal: {}", printable(&note));
         }
@@ -152,6 +157,7 @@ struct PlannedRehearsal<'a> {
     fault: &'a InjectedFault,
     limit: Duration,
     environment: &'a Environment,
+    on_virtual_nodes: bool,
 }
 
 impl PlannedRehearsal<'_> {
@@ -160,7 +166,7 @@ impl PlannedRehearsal<'_> {
             fault,
             prefix,
             user,
-            on_virtual_nodes: self.args.on_virtual_nodes || self.spec.allocation.manager == Some("local"),
+            on_virtual_nodes: self.on_virtual_nodes,
             until: SystemTime::now() + self.limit,
         };
         plan::changed(self.spec, &changes)

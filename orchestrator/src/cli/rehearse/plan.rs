@@ -84,17 +84,29 @@ pub(super) fn changed(spec: &JobSpec, changes: &Changes<'_>) -> JobSpec {
     spec.identity.user = Some(user.to_owned());
     spec.allocation.faults = fault.into_iter().cloned().collect();
     if on_virtual_nodes {
-        let most = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
-        let needed = spec.relaunch.min_nodes.map_or(most + 1, |fewest| most.max(fewest + 1));
-        let allocation = &mut spec.allocation;
-        let had = if allocation.manager == Some("local") { allocation.nodes } else { 0 };
-        allocation.manager = Some("local");
-        (allocation.nodes, allocation.usable) = (had.max(needed), had.max(needed));
-        (allocation.hosts, allocation.exclude, allocation.only) = (Vec::new(), Vec::new(), Vec::new());
-        allocation.time_limit = None;
+        use_virtual_nodes(&mut spec);
     }
     spec.halt.after = Some(spec.halt.after.map_or(until, |after| after.min(until)));
     spec
+}
+
+/// Has a job run on virtual nodes, one more than it needs.
+fn use_virtual_nodes(spec: &mut JobSpec) {
+    let Some(local) = registered().managers.iter().copied().find(|manager| manager.has_virtual_nodes()) else { return };
+    let most = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
+    let needed = spec.relaunch.min_nodes.map_or(most + 1, |fewest| most.max(fewest + 1));
+    let allocation = &mut spec.allocation;
+    let is_local = allocation.manager.is_none_or(|manager| manager == local.name);
+    let nodes = if is_local { allocation.nodes.max(needed) } else { needed };
+    allocation.manager = Some(local.name);
+    (allocation.nodes, allocation.usable) = (nodes, nodes);
+    (allocation.hosts, allocation.exclude, allocation.only) = (Vec::new(), Vec::new(), Vec::new());
+    allocation.time_limit = None;
+    // One that belongs to another manager is replaced by the launcher of virtual nodes.
+    for launcher in spec.steps.iter_mut().map(|step| &mut step.run.launcher) {
+        *launcher = launcher
+            .filter(|name| registered().launchers.iter().any(|facts| facts.name == *name && facts.suits(local)));
+    }
 }
 
 /// Why the fault cannot be injected in this job, if that is known.
@@ -144,7 +156,7 @@ mod tests {
     const JOB: &str = "\
 prefix: /pfs/heat
 allocation: {manager: ssh, hosts: [n1, n2, n3]}
-run: {nodes: 3, ranks_per_node: 2, command: [./heat]}
+run: {nodes: 3, ranks_per_node: 2, launcher: ssh, command: [./heat]}
 requeue: {command: [sbatch, job.sh]}
 ";
 
@@ -196,6 +208,7 @@ requeue: {command: [sbatch, job.sh]}
         assert_eq!(rehearsed.identity.user.as_deref(), Some(changes.user));
         assert_eq!((rehearsed.allocation.manager, rehearsed.allocation.nodes), (Some("local"), 4), "one is a spare");
         assert_eq!(rehearsed.halt.after, Some(until));
+        assert_eq!(rehearsed.steps[0].run.launcher, None, "it cannot start ranks on virtual nodes");
         assert_eq!(rehearsed.allocation.faults, [fault.clone()]);
         let undisturbed = changed(&job(), &Changes { fault: None, on_virtual_nodes: false, ..changes });
         assert!(undisturbed.allocation.faults.is_empty());
