@@ -89,7 +89,8 @@ impl StepDriver<'_> {
                     let _ = tokio::task::spawn_blocking(move || allocation.lose_node(&node)).await;
                 }
                 let silenced = |error: &RequestError| {
-                    due.silences_agent() && matches!(error, RequestError::Silent { .. } | RequestError::Broken { .. })
+                    due.may_be_unanswered()
+                        && matches!(error, RequestError::Silent { .. } | RequestError::Broken { .. })
                 };
                 if let Err(error) = result
                     && !silenced(&error)

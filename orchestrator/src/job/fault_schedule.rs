@@ -43,9 +43,9 @@ pub(super) struct DueFault {
 }
 
 impl DueFault {
-    /// True if no answer is expected: the agent is killed or stopped.
-    pub(super) fn silences_agent(&self) -> bool {
-        matches!(self.fault, NodeFault::LoseNode | NodeFault::KillAgent | NodeFault::Pause { .. })
+    /// True if it is injected although the agent does not answer: that was killed or stopped, or is still writing.
+    pub(super) fn may_be_unanswered(&self) -> bool {
+        !matches!(self.fault, NodeFault::KillRank { .. } | NodeFault::StallPrefix { .. })
     }
 }
 

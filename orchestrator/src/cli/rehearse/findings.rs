@@ -252,22 +252,13 @@ const NO_FAULT: FaultReport = FaultReport { fault: String::new(), injected: fals
 mod tests {
     use super::*;
     use crate::events::DownReason;
-    use crate::events::log::EventLog;
-    use crate::events::reader::Reader;
     use crate::spec::FaultNode;
-    use holdfast_core::owned::Access;
     use holdfast_model::Scheme;
 
+    /// One event a second.
     fn events(of: Vec<LogEvent>) -> Vec<Record> {
-        let directory = tempfile::tempdir().unwrap();
-        let mut log = EventLog::open(directory.path(), "heat", Access::Private).unwrap();
-        of.iter().for_each(|event| log.write(event));
-        let read = Reader::open(directory.path()).unwrap().unwrap();
-        let mut records: Vec<Record> = read.map(|record| record.unwrap()).collect();
-        for (second, record) in (1i64..).zip(&mut records) {
-            record.time = Timestamp::from_millis(second * 1000);
-        }
-        records
+        let record = |(second, event)| Record { time: Timestamp::from_secs(second), job: "heat".to_owned(), event };
+        (1..).zip(of).map(record).collect()
     }
 
     fn disturbed(checkpoint: Option<u64>) -> Vec<Record> {

@@ -59,9 +59,9 @@ Examples:
   holdfast rehearse job.yaml                        a node is lost after the first checkpoint
   holdfast rehearse job.yaml --after 3              … after checkpoint 3
   holdfast rehearse job.yaml --after 90s            … 90 s after the first launch
-  holdfast rehearse job.yaml --after 'step 100$'    … after a line that matches
+  holdfast rehearse job.yaml --after '^step.*100$'  … after a line that matches
   holdfast rehearse job.yaml --fault kill-rank
-  holdfast rehearse job.yaml --fault 'action: pause, node: 2, for: 30s'
+  holdfast rehearse job.yaml --fault action:pause,node:2,for:30s
   holdfast rehearse job.yaml --compare out.dat      also runs undisturbed, and compares the results
   holdfast rehearse --allow-faults=heat job.yaml    on the machines of the allocation
 

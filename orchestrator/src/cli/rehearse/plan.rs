@@ -29,21 +29,22 @@ pub(super) fn fault(spec: &JobSpec, fault: &str, after: &str) -> Result<Injected
 
 /// The fault as a spec has it: `fault` is an action, or keys with their values.
 fn element(fault: &str, after: &str, node: u32, rank: u32) -> String {
-    let keys = if fault.contains(':') { fault.to_owned() } else { format!("action: {fault}") };
-    let has = |key: &str| keys.split(',').any(|part| part.trim_start().starts_with(&format!("{key}:")));
-    let is = |words: &[&str]| words.iter().any(|word| keys.split([',', ':']).any(|part| part.trim() == *word));
-    let mut element = keys.clone();
+    let written = if fault.contains(':') { fault.to_owned() } else { format!("action: {fault}") };
+    let parts = written.split(',').map(|part| part.split_once(':').unwrap_or((part, "")));
+    let keys: Vec<(&str, &str)> = parts.map(|(key, value)| (key.trim(), value.trim())).collect();
+    let mut element = keys.iter().map(|(key, value)| format!("{key}: {value}")).collect::<Vec<_>>().join(", ");
+    let action = keys.iter().find(|(key, _)| *key == "action").map(|(_, action)| *action);
     let mut add = |key: &str, value: &str| {
-        if !has(key) {
+        if keys.iter().all(|(written, _)| *written != key) {
             element.push_str(&format!(", {key}: {value}"));
         }
     };
-    match () {
-        () if is(&["kill-rank"]) => add("rank", &rank.to_string()),
-        () if is(&["stall-prefix"]) => {}
-        () => add("node", &node.to_string()),
+    match action {
+        Some("kill-rank") => add("rank", &rank.to_string()),
+        Some("stall-prefix") => {}
+        _ => add("node", &node.to_string()),
     }
-    if is(&["pause", "stall-prefix"]) {
+    if matches!(action, Some("pause" | "stall-prefix")) {
         add("for", "10s");
     }
     let is_number = !after.is_empty() && after.bytes().all(|byte| byte.is_ascii_digit());
@@ -180,7 +181,7 @@ requeue: {command: [sbatch, job.sh]}
         assert_eq!(read("kill-rank", "5s"), rank);
         let pause = FaultAction::Pause(FaultNode::Name("n3".into()), Duration::from_secs(2));
         let line = FaultMoment::AfterOutput("it's step [0-9]".to_owned());
-        let written = read("action: pause, node: n3, for: 2s", "it's step [0-9]");
+        let written = read("action:pause,node: n3, for: 2s", "it's step [0-9]");
         assert_eq!(written, InjectedFault { moment: line, action: pause });
         let stall = FaultAction::StallPrefix(Duration::from_secs(10));
         assert_eq!(read("stall-prefix", "1"), InjectedFault { moment: first, action: stall });
