@@ -239,7 +239,10 @@ keys! {
         };
         check_moment(section, during);
         check_action(section, action, during.is_some(), r#for);
-        let named = |text: String| text.parse().map_or_else(|_| FaultNode::Name(NodeName::new(text)), FaultNode::Number);
+        let named = |text: String| match text.parse() {
+            Ok(number) => FaultNode::Number(number),
+            Err(_) => FaultNode::Name(NodeName::new(text)),
+        };
         let node = node.map(named);
         let action = match action {
             ActionKind::Kill => FaultAction::Kill(node?),
