@@ -148,8 +148,8 @@ fn on_machines(world: &World, machines: &Machines<'_>, steps: u32, faults: &str)
     let text = format!(
         "job: heat\nprefix: {prefix}\nallocation: {{{allocation}, faults: [{faults}]}}\n\
          run:\n  nodes: 2\n  ranks_per_node: 2\n  directory: {home}\n\
-         \x20 command: [sh, -c, 'exec {program} example heat --step-delay 0 --steps {steps} --size 24x24 --checkpoint-every \
-         5 --hold-at 20 --until {home}/go-on --address $(hostname -I)']\n\
+         \x20 command: [sh, -c, 'exec {program} example heat --step-delay 0 --steps {steps} --size 24x24 \
+         --checkpoint-every 5 --hold-at 20 --until {home}/go-on --address $(hostname -I)']\n\
          checkpoint:\n  redundancy: [{{scheme: xor, set_size: 2}}]\n  flush: {{every: 0}}\n\
          relaunch: {{min_nodes: 1}}\nhealth: {{down_after: 5s}}\n",
         prefix = world.prefix().display(),

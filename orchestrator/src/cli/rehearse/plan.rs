@@ -210,7 +210,7 @@ requeue: {command: [sbatch, job.sh]}
         assert_eq!((rehearsed.allocation.manager, rehearsed.allocation.nodes), (Some("local"), 4), "one is a spare");
         assert_eq!(rehearsed.halt.after, Some(until));
         assert_eq!(rehearsed.steps[0].run.launcher, None, "it cannot start ranks on virtual nodes");
-        assert_eq!(rehearsed.allocation.faults, [fault.clone()]);
+        assert_eq!(rehearsed.allocation.faults, std::slice::from_ref(&fault));
         let undisturbed = changed(&job(), &Changes { fault: None, on_virtual_nodes: false, ..changes });
         assert!(undisturbed.allocation.faults.is_empty());
         assert_eq!(undisturbed.allocation.hosts.len(), 3);
