@@ -228,7 +228,14 @@ fn job_states() -> Vec<Vec<u8>> {
     state.write(base.path()).unwrap();
     let mut journal = JournalFile::begin(base.path(), &state).unwrap();
     for (number, stage) in [Stage::Running, Stage::Undrained { reason: "no node".to_owned() }].into_iter().enumerate() {
-        let progress = Progress { stage, halt_set: true, keeps_data: true, first_launch_ms: Some(7), pairs: None };
+        let progress = Progress {
+            stage,
+            halt_set: true,
+            keeps_data: true,
+            first_launch_ms: Some(7),
+            faults_injected: [1].into(),
+            pairs: None,
+        };
         let changes = StateChanges { progress: Some(progress), ..StateChanges::default() };
         journal.append(number as u64 + 1, changes).unwrap();
     }

@@ -287,7 +287,6 @@ checkpoint:
     let in_slurm = [
         "3:10: allocation.nodes: `nodes` has no effect with `manager: slurm`",
         "4:15: allocation.time_limit: `time_limit` has no effect with `manager: slurm`",
-        "5:3: allocation.faults: `faults` has no effect with `manager: slurm`",
     ];
     for (variables, expected) in [
         (&[][..], everywhere.to_vec()),

@@ -5,10 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use holdfast::allocation::local::faults::{FaultAction, FaultMoment, FaultPhase, InjectedFault, LocalSettings};
 use holdfast::allocation::ssh::hosts::SshSettings;
 use holdfast::launch::registry::registered;
-use holdfast::spec::{Environment, ExitAction, JobSpec, MAX_BYTES, Origin, Settings, virtual_node};
+use holdfast::spec::{
+    Environment, ExitAction, FaultAction, FaultMoment, FaultNode, FaultPhase, InjectedFault, JobSpec, MAX_BYTES,
+    Origin, Settings,
+};
 use holdfast_core::redundancy::numbers::SET_SIZE;
 use holdfast_model::{CheckpointId, CrcOnCopy, Scheme};
 use proptest::prelude::*;
@@ -20,7 +22,7 @@ fn parse(text: &str) -> JobSpec {
 }
 
 fn faults(spec: &JobSpec) -> &[InjectedFault] {
-    &spec.allocation.settings_of::<LocalSettings>().unwrap().faults
+    &spec.allocation.faults
 }
 
 /// The messages about the mistakes.
@@ -68,7 +70,7 @@ fn quick_start_recovers_from_two_lost_nodes() {
         (step.checkpoint.redundancy[0].scheme, SET_SIZE.of(&step.checkpoint.redundancy[0].numbers)),
         (Scheme::new("XOR"), 4)
     );
-    let moments: Vec<_> = faults(&spec).iter().map(|fault| fault.moment).collect();
+    let moments: Vec<_> = faults(&spec).iter().map(|fault| fault.moment.clone()).collect();
     let after = |id| FaultMoment::AfterCheckpoint(CheckpointId(id));
     assert_eq!(moments, [after(2), after(5)]);
 }
@@ -117,8 +119,7 @@ fn parses_all_kinds_of_values() {
     );
     assert_eq!(spec.allocation.time_limit, Some(Duration::from_secs(5400)));
     assert_eq!(faults(&spec)[0].moment, FaultMoment::After(Duration::from_millis(250)));
-    assert_eq!(faults(&spec)[1].node, virtual_node(2));
-    assert_eq!(faults(&spec)[1].action, FaultAction::KillAgent);
+    assert_eq!(faults(&spec)[1].action, FaultAction::KillAgent(FaultNode::Name("node2".into())));
     let encode = FaultMoment::During { phase: FaultPhase::Encode, checkpoint: Some(CheckpointId(3)) };
     assert_eq!(faults(&spec)[1].moment, encode);
     let step = &spec.steps[0];
@@ -463,7 +464,8 @@ fn rejects_contradicting_numbers() {
             "halt: {before_end: 2h}\nallocation: {time_limit: 1h}",
             "halt.before_end: `before_end` (2h) is not shorter than",
         ),
-        ("allocation: {faults: [{node: 3, after: 1s}]}", "allocation.faults[0].node: there is no virtual node `node3`"),
+        ("allocation: {faults: [{node: 3, after: 1s}]}", "allocation.faults[0].node: there is no node 3"),
+        ("allocation: {faults: [{node: n1, after: 1s}]}", "allocation.faults[0].node: there is no node `n1`"),
         ("allocation: {faults: [{node: 0}]}", "allocation.faults[0]: the moment is missing"),
         ("allocation: {faults: [{after: 1s}]}", "allocation.faults[0]: `node` is missing"),
         (
@@ -473,6 +475,19 @@ fn rejects_contradicting_numbers() {
         (
             "allocation: {faults: [{node: 0, after: 1s, checkpoint: 3}]}",
             "allocation.faults[0].checkpoint: `checkpoint` has no effect here",
+        ),
+        (
+            "allocation: {faults: [{rank: 1, after: 1s, action: kill-rank}]}",
+            "allocation.faults[0].rank: there is no rank 1",
+        ),
+        ("allocation: {faults: [{node: 0, after: 1s, action: pause}]}", "allocation.faults[0]: `for` is missing"),
+        (
+            "allocation: {faults: [{node: 0, after: 1s, bytes: 1MB}]}",
+            "allocation.faults[0].bytes: `bytes` has no effect with `action: kill`",
+        ),
+        (
+            "allocation: {faults: [{during: copy, action: stall-prefix, for: 1s}]}",
+            "allocation.faults[0].during: `during` has no effect with `action: stall-prefix`",
         ),
         ("job: ../../etc", "job: `../../etc` cannot be part of a path"),
         ("before: [{on: all}]", "before[0].command: the command is missing or empty"),
@@ -721,13 +736,11 @@ fn keys_without_effect_with_the_selected_manager_are_refused_with_their_position
     for (allocation, place, key, help) in [
         ("manager: slurm, nodes: 4", "1:37", "nodes", "sbatch --nodes"),
         ("manager: slurm, time_limit: 1h", "1:42", "time_limit", "sbatch --time"),
-        ("manager: slurm, faults: [{node: 0, after: 1s}]", "1:30", "faults", "`manager: local`"),
         ("manager: slurm, hosts: [n1]", "1:30", "hosts", "write `manager: ssh`"),
         ("manager: slurm, ssh: {at_once: 4}", "1:30", "ssh", "`hosts: [n1, n2]`"),
         ("manager: local, hosts: [n1]", "1:30", "hosts", "write `manager: ssh`"),
         ("manager: local, ssh: {identity: key}", "1:30", "ssh", "`manager: ssh`"),
         ("manager: ssh, hosts: [n1], nodes: 1", "1:48", "nodes", "the list of hosts"),
-        ("manager: ssh, hosts: [n1], faults: [{node: 0, after: 1s}]", "1:41", "faults", "`manager: local`"),
     ] {
         let message = mistakes_in(&format!("allocation: {{{allocation}}}\n{MINIMAL}"));
         let expected = format!("job.yaml:{place}: allocation.{key}: `{key}` has no effect with `manager: ");
@@ -738,7 +751,7 @@ fn keys_without_effect_with_the_selected_manager_are_refused_with_their_position
     parse(auto);
     let message = mistakes_in_slurm(auto);
     assert!(message.contains("`nodes` has no effect with `manager: slurm`"), "{message}");
-    assert!(message.contains("`faults` has no effect with `manager: slurm`"), "{message}");
+    assert!(!message.contains("`faults`"), "{message}");
     // A key that repeats a default has no effect, and is accepted.
     parse("allocation: {manager: local, ssh: {port: 22, at_once: 32}}\nrun: {command: [a]}\n");
 }
@@ -876,7 +889,8 @@ fn keys_that_conflict_with_hosts_are_refused_with_their_position() {
         ("manager: slurm, hosts: [n1]", "`hosts` has no effect with `manager: slurm`"),
         ("manager: local, ssh: {port: 23}", "`ssh` has no effect with `manager: local`"),
         ("hosts: [n1], nodes: 2", "`nodes` has no effect with `manager: ssh`"),
-        ("hosts: [n1], faults: [{node: 0, after: 1s}]", "`faults` has no effect with `manager: ssh`"),
+        ("hosts: [n1], faults: [{node: 1, after: 1s}]", "allocation.faults[0].node: there is no node 1"),
+        ("hosts: [n1], faults: [{node: n1, during: copy}]", "`during` has an effect on virtual nodes only"),
         ("hosts: [n1], ssh: {idenity: x}", "did you mean `identity`?"),
         ("hosts: [n1], ssh: {port: 0}", "expected a whole number from 1 to 65535"),
         ("hosts: [n1], ssh: {connect_timeout: 0}", "a timeout of 0 would let every connection fail"),

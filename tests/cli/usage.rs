@@ -5,9 +5,10 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 41] = [
+const COMMANDS: [&[&str]; 42] = [
     &["run"],
     &["init"],
+    &["rehearse"],
     &["check"],
     &["drain"],
     &["index", "list"],

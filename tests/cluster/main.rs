@@ -14,6 +14,7 @@ mod applications;
 mod basics;
 mod chains;
 mod ends;
+mod faults;
 mod hosts;
 mod kept_caches;
 mod library;

@@ -16,8 +16,8 @@ use holdfast_model::{CheckpointId, FailureKind, Generation, HaltChange, HaltCond
 use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
 use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
 use holdfast_wire::agent::{
-    CHECKPOINT, COPY, CopyReply, END_RUN, FLUSHED, FORGET, HALT, HALT_RANKS, INVENTORY, KILL, PEERS, POLL, REBUILD,
-    RUN, STACK, TERMINATE, VERIFY,
+    CHECKPOINT, COPY, CopyReply, END_RUN, FLUSHED, FORGET, HALT, HALT_RANKS, INJECT_FAULT, INVENTORY, KILL, PEERS,
+    POLL, REBUILD, RUN, STACK, TERMINATE, VERIFY,
 };
 use holdfast_wire::frame::{self, HELLO, Limit};
 use holdfast_wire::peer::{LINK, Order, PeerHello, PeerWelcome, Purpose, ToLeader, ToMember};
@@ -26,7 +26,7 @@ use holdfast_wire::rank::{Call, Reply, TO_AGENT, TO_RANK, ToAgent, ToRank};
 use holdfast_wire::{ALPN_HTTP, ALPN_PEER, payload, trust};
 use rustls::{ServerConnection, StreamOwned};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::agent::{AgentProcess, checkpoint_directory};
 use crate::client;
@@ -393,6 +393,7 @@ fn requests(attack: &Attack) -> Vec<(&'static str, &'static str, Value)> {
         ("POST", CHECKPOINT, value(examples::checkpoint_request())),
         ("POST", TERMINATE, value(examples::terminate())),
         ("POST", KILL, value(examples::kill())),
+        ("POST", INJECT_FAULT, json!({"fault": {"kind": "unknown"}})),
         ("POST", STACK, value(examples::stack())),
         ("POST", PEERS, value(examples::peers())),
         ("GET", INVENTORY, Value::Null),

@@ -8,6 +8,7 @@
 //! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
 //! | POST | [`HALT_RANKS`] | [`HaltRequest`] → [`Empty`] |
 //! | POST | [`TERMINATE`] | [`TerminateRequest`] → [`KillReply`] |
+//! | POST | [`INJECT_FAULT`] | [`FaultRequest`] → [`Empty`]; none if the agent is killed |
 //! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
 //! | POST | [`PEERS`] | [`PeersUpdate`] → [`Empty`] |
 //! | POST | [`END_RUN`] | [`EndRunRequest`] → [`Empty`] |
@@ -70,6 +71,8 @@ pub const KILL: &str = "/v1/kill";
 pub const HALT_RANKS: &str = "/v1/halt_ranks";
 /// Send SIGTERM to the node's ranks.
 pub const TERMINATE: &str = "/v1/terminate";
+/// Inject a fault of the job's spec on this node.
+pub const INJECT_FAULT: &str = "/v1/inject_fault";
 /// The stacks of ranks that make no progress.
 pub const STACK: &str = "/v1/stack";
 /// An agent of the run was restarted and listens elsewhere.
@@ -97,6 +100,32 @@ pub const STOP: &str = "/v1/stop";
 /// An answer without content.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Empty {}
+
+/// Has an agent inject a fault that the job's spec requests. It signals only processes that were started for this job,
+/// and writes and removes only below directories that have the job's mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultRequest {
+    pub fault: NodeFault,
+}
+
+/// What an agent does to its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum NodeFault {
+    /// The processes of the ranks are killed (SIGKILL), the job's control and cache directories removed, the agent
+    /// killed.
+    LoseNode,
+    /// The agent is killed (SIGKILL).
+    KillAgent,
+    /// The processes of a rank are killed (SIGKILL).
+    KillRank { rank: Rank },
+    /// The processes of the ranks and the agent are stopped (SIGSTOP) and continued after this time, milliseconds.
+    Pause { millis: u64 },
+    /// A file is written to each cache directory until they have this many bytes together, or a file system is full.
+    FillCache { bytes: u64 },
+    /// The agent's calls on the prefix directory wait until this time is over, milliseconds.
+    StallPrefix { millis: u64 },
+}
 
 /// Has an agent forget the datasets and halt conditions of finished steps of the job, all of which are drained, and the
 /// halt conditions of earlier runs in the allocation. Repeated, also to an agent that was restarted meanwhile, it

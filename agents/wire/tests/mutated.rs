@@ -167,6 +167,7 @@ fn messages() -> Vec<Message> {
         json("TerminateRequest", examples::terminate()),
         json("KillRequest", examples::kill()),
         json("KillReply", agent::KillReply { killed: vec![7, 8] }),
+        json("FaultRequest", examples::faults()),
         json("StackRequest", examples::stack()),
         json("StackReply", agent::StackReply { stacks: [(holdfast_model::Rank(1), "a\nb".to_owned())].into() }),
         json("PeersUpdate", examples::peers()),

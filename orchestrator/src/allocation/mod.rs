@@ -1,7 +1,7 @@
 //! Resource managers: the nodes of a job, the end of the allocation, and the start of agents.
 //!
 //! A resource manager is one folder and one line in the [`registry`]. Its [`ManagerEntry`] declares what other rooms
-//! need to know of it; what it opens implements [`Allocation`], and [`FaultInjection`] on virtual nodes.
+//! need to know of it; what it opens implements [`Allocation`].
 //!
 //! | folder, file | subject |
 //! |---|---|
@@ -9,14 +9,13 @@
 //! | [`slurm`] | the nodes of the Slurm job of this process |
 //! | [`ssh`] | machines that the spec lists, without a resource manager |
 //! | [`agents`] | the start of agents: message, handshake, logs, one command for many nodes |
-//! | `entry`, `nodes`, `faults` | what a manager declares and implements |
+//! | `entry`, `nodes` | what a manager declares and implements |
 //! | `reachable` | whether a machine with a silent agent still answers |
 //! | [`record`] | what a successor of the orchestrator needs to know of an allocation |
 
 pub mod agents;
 mod entry;
 mod error;
-mod faults;
 pub mod local;
 mod nodes;
 mod reachable;
@@ -29,6 +28,5 @@ pub use agents::start_error::AgentStartError;
 pub use agents::template::{AgentSettings, AgentTemplate};
 pub use entry::{AllocationPreview, AllocationRequest, Continuation, ManagerEntry, PendingAllocation};
 pub use error::AllocationError;
-pub use faults::{Fault, FaultInjection, Observation};
 pub use nodes::{AgentPresence, Allocation, RemoteShell};
 pub use record::{AllocationIdentity, AllocationRecord};

@@ -1,6 +1,6 @@
 //! The nodes of a job, as a resource manager has opened them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::agents::start_error::AgentStartError;
 use super::agents::template::AgentTemplate;
 use super::error::AllocationError;
-use super::faults::FaultInjection;
 use super::reachable::{self, ProbeResult};
 use super::record::{AllocationIdentity, AllocationRecord};
 
@@ -20,7 +19,7 @@ use super::record::{AllocationIdentity, AllocationRecord};
 const RESTART_WITHIN: Duration = Duration::from_secs(10);
 
 /// The allocation: its identity, its nodes and its end; the life cycle of agents; how commands and launchers reach a
-/// node; and, on virtual nodes, the faults of the spec.
+/// node; and nodes that an injected fault took along.
 pub trait Allocation: Send + Sync {
     /// The resource manager's name, as in a spec.
     fn manager(&self) -> &'static str;
@@ -140,9 +139,16 @@ pub trait Allocation: Send + Sync {
         None
     }
 
-    /// `None` where faults cannot be injected.
-    fn fault_injection(&self) -> Option<&dyn FaultInjection> {
-        None
+    /// A fault of the spec took the node along: its agent is not started again. Where the manager makes the nodes, it
+    /// deletes what is left of this one. Blocks.
+    fn lose_node(&self, _node: &NodeName) {}
+
+    /// A fault of the spec is about to kill the agent of a node: it does not end by itself.
+    fn agent_is_killed(&self, _node: &NodeName) {}
+
+    /// The numbers of the faults of the spec that agents have injected themselves.
+    fn injected_faults(&self) -> BTreeSet<usize> {
+        BTreeSet::new()
     }
 }
 

@@ -13,6 +13,7 @@ mod example;
 mod example_pair;
 mod extract;
 mod failure;
+mod fault_permission;
 mod findings;
 pub(crate) mod fti;
 mod fti_write;
@@ -32,6 +33,7 @@ mod prefix_access;
 mod progress;
 mod rank;
 mod reach;
+mod rehearse;
 mod remote_shell;
 mod run;
 mod running_job;
@@ -133,6 +135,7 @@ impl Global {
 enum Command {
     Init(init::InitArgs),
     Run(RunArgs),
+    Rehearse(rehearse::RehearseArgs),
     Check(check::CheckArgs),
     Drain(DrainArgs),
     Index(index::IndexArgs),
@@ -212,6 +215,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
     match command {
         Command::Init(args) => init::run(&args, style),
         Command::Run(args) => run::run(args, style),
+        Command::Rehearse(args) => rehearse::run(args, style),
         Command::Check(args) => check::run(args, style),
         Command::Drain(args) => drain::run(args, style),
         Command::Index(args) => index::run(args, style),

@@ -7,6 +7,7 @@ use holdfast_core::owned::Access;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use super::fault_permission::AllowFaults;
 use super::output::{Report, Style, document, printable, report};
 use super::{job, prefix_access};
 use crate::events::{DrainResult, EventLog, LogEvent, OutputNotShown, RunReport};
@@ -30,8 +31,9 @@ Examples:
   holdfast run --from-beginning job.yaml    does not use the checkpoints of earlier runs
   holdfast run --dry-run job.yaml           checks only: show what would be started where
 
-JSON: {version, job, job_id, outcome, exit_code, generations, virtual_nodes, nodes_down, nodes_excluded, checkpoint, \
-checkpoint_directory, complete, prefix, output, events, cost, millis}; cost: as of `holdfast status`; of a job of several steps \
+JSON: {version, job, job_id, outcome, exit_code, generations, virtual_nodes, nodes_down, nodes_excluded, \
+faults: [{fault, injected, reason}…], checkpoint, checkpoint_directory, complete, prefix, output, events, cost, \
+millis}; cost: as of `holdfast status`; of a job of several steps \
 also steps: [{name, result, exit_code, outcome, …}…]; of a job with pairs also pairs: [{name, awake, finished, \
 given_up, checkpoint, fail_overs, fail_backs, missed, last_output: [{copy, file, lines}…], switches: [{at_ms, to, \
 cause, micros}…]}…]")]
@@ -55,6 +57,8 @@ pub struct RunArgs {
     /// Restart from this directory below the prefix: it becomes the current one
     #[arg(long, value_name = "NAME")]
     pub checkpoint: Option<String>,
+    #[command(flatten)]
+    pub faults: AllowFaults,
     /// Show what would be started where, and exit with the code of the run
     #[arg(long)]
     pub dry_run: bool,
@@ -104,7 +108,14 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
         return super::runtime::block_on(crate::job::run_plain(&spec))?.map_err(failed);
     }
     let restart = args.restart();
-    let report = run_spec(spec, args.again, restart, style)?;
+    let allows_faults = args.faults.check(&spec)?;
+    let report = run_job(JobRun { spec, again: args.again, restart, allows_faults }, style)?;
+    if style == Style::Quiet {
+        // Nothing else shows them: the report is not printed.
+        for missed in report.faults.iter().filter(|fault| !fault.injected) {
+            style.warn(&format!("the fault {} was not injected", missed.fault));
+        }
+    }
     if style == Style::Quiet && report.exit_code != exit::FINISHED {
         // Nothing else shows why: the report is not printed.
         let message = format!("job {}: {}", report.job, printable(&report.outcome));
@@ -113,12 +124,28 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     Ok(report.exit_code)
 }
 
+/// A job that is to be run.
+pub(super) struct JobRun {
+    pub(super) spec: JobSpec,
+    /// Also if it is finished.
+    pub(super) again: bool,
+    pub(super) restart: RestartChoice,
+    /// The faults of the spec may be injected on machines.
+    pub(super) allows_faults: bool,
+}
+
 /// Runs a job and prints its report. With `again`, also if it is finished.
 pub(super) fn run_spec(spec: JobSpec, again: bool, restart: RestartChoice, style: Style) -> Result<RunReport, Failure> {
+    run_job(JobRun { spec, again, restart, allows_faults: false }, style)
+}
+
+/// As [`run_spec`].
+pub(super) fn run_job(job: JobRun, style: Style) -> Result<RunReport, Failure> {
+    let JobRun { spec, again, restart, allows_faults } = job;
     prefix_access::refuse_root(&spec.prefix, "run the job as its user, or withdraw the permission with `chmod go-w`")?;
     let access = spec.group_access.access();
     let (report, not_shown) = super::runtime::with_screen(style, async |screen| {
-        crate::job::run(&RunOptions { spec, again, restart, screen }).await.map_err(failed)
+        crate::job::run(&RunOptions { spec, again, restart, allows_faults, screen }).await.map_err(failed)
     })?;
     if let Some(not_shown) = not_shown {
         record_not_shown(&report, access, not_shown);

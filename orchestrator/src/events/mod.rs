@@ -27,7 +27,7 @@ pub use log::EventLog;
 pub use reason::{
     DownReason, DrainResult, EndCause, GenerationProgress, StopReason, TimedReason, nodes_text, ranks_text,
 };
-pub use report::{PrefixReport, RunReport, StepReport, StepResult};
+pub use report::{FaultReport, PrefixReport, RunReport, StepReport, StepResult};
 pub use screen::{OutputNotShown, OutputTurn, PairsView, Screen, ScreenStyle, View};
 pub use sentence::{kept_directory, virtual_text};
 pub use vocabulary::{AgentReport, CommandKey, LogEvent};

@@ -135,6 +135,17 @@ const MOST_PAIRS_LISTED: usize = 16;
 /// Switches of a pair that the text lists.
 const MOST_SWITCHES_LISTED: usize = 8;
 
+/// What became of a fault of the spec.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FaultReport {
+    /// Its action and its moment.
+    pub fault: String,
+    pub injected: bool,
+    /// Why it was not injected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// The summary of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RunReport {
@@ -159,6 +170,9 @@ pub struct RunReport {
     pub nodes_down: Vec<(NodeName, String)>,
     /// Nodes that the user excluded, each with its reason.
     pub nodes_excluded: Vec<(NodeName, String)>,
+    /// The faults of the spec (`allocation.faults`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultReport>,
     #[serde(flatten)]
     pub files: PrefixReport,
     /// What failures and checkpoints cost; absent if no agent reported anything.
@@ -196,6 +210,12 @@ impl RunReport {
         }
         for (node, reason) in &self.nodes_excluded {
             let _ = writeln!(text, "  {node} excluded: {reason}");
+        }
+        for FaultReport { fault, reason, .. } in &self.faults {
+            let _ = match reason {
+                Some(reason) => writeln!(text, "  fault not injected: {fault}: {reason}"),
+                None => writeln!(text, "  fault injected: {fault}"),
+            };
         }
         match (&self.files.checkpoint, &self.files.checkpoint_directory) {
             _ if !self.steps.is_empty() || self.pairs.is_some() => {}
@@ -323,6 +343,11 @@ mod tests {
             pairs: None,
             nodes_down: vec![("node1".into(), "lost".to_owned())],
             nodes_excluded: vec![("node2".into(), "noisy".to_owned())],
+            faults: vec![FaultReport {
+                fault: "`kill` of node1".to_owned(),
+                injected: false,
+                reason: Some("its moment did not come".to_owned()),
+            }],
             files: PrefixReport {
                 checkpoint: Some(CheckpointId(9)),
                 checkpoint_directory: Some("/p/scr.x.17.9".into()),
@@ -340,6 +365,7 @@ mod tests {
             "generation 3: launched; node failure",
             "nodes         4: virtual nodes on this machine",
             "node1 down: lost",
+            "fault not injected: `kill` of node1: its moment did not come",
             "9, in /p/scr.x.17.9",
             "events.jsonl",
             "12.3 s",

@@ -163,10 +163,24 @@ impl LogEvent {
             LogEvent::LaunchDelayed { generation, reason } => {
                 format!("generation {generation} cannot start yet, retrying: {reason}")
             }
-            LogEvent::FaultInjected { node, agent_only: true } => {
-                format!("fault injection: killing the agent of {node}")
+            LogEvent::FaultInjected { node, agent_only, action, rank } => {
+                let what = match (action.as_deref(), rank) {
+                    (_, Some(rank)) => format!("killing rank {rank} on {node}"),
+                    (Some("pause"), _) => format!("stopping ranks and agent of {node} for a while"),
+                    (Some("fill-cache"), _) => format!("filling the caches of {node}"),
+                    _ if *agent_only => format!("killing the agent of {node}"),
+                    _ => format!("killing {node}"),
+                };
+                format!("fault injection: {what}")
             }
-            LogEvent::FaultInjected { node, agent_only: false } => format!("fault injection: killing {node}"),
+            LogEvent::PrefixStalled { millis } => {
+                format!("fault injection: Holdfast's calls on the prefix directory wait for {millis} ms")
+            }
+            LogEvent::FaultNotInjected { fault, reason } => {
+                format!(
+                    "warning: the fault {fault} was not injected: {reason}; this run does not show what it would do"
+                )
+            }
             LogEvent::SiteCommandStarted { key, program, nodes } => {
                 format!("running `{key}` command {program} on {}", nodes_text(nodes))
             }

@@ -283,10 +283,27 @@ vocabulary! {
     },
     /// A fault of the spec was injected.
     FaultInjected {
-        /// The virtual node.
+        /// The node.
         node: NodeName,
         /// True if only its agent is killed.
         agent_only: bool,
+        /// As in the spec: `kill`, `kill-agent`, `kill-rank`, `pause` or `fill-cache`; absent in logs before 1.11.
+        #[serde(default)]
+        action: Option<String>,
+        /// The rank that is killed; absent for other actions.
+        #[serde(default)]
+        rank: Option<Rank>,
+    },
+    /// A fault of the spec was injected: Holdfast's own calls on the prefix directory wait.
+    PrefixStalled {
+        /// For how long, milliseconds.
+        millis: u64,
+    },
+    /// At the end of a job: a fault of the spec was not injected.
+    FaultNotInjected {
+        /// Its action and its moment.
+        fault: String,
+        reason: String,
     },
     /// The generation seems to hang: the stacks of these ranks are being saved.
     HangSuspected {

@@ -261,6 +261,8 @@ requests! {
     request_halt(agent::HaltRequest) -> agent::Empty = (agent::HALT_RANKS, SHORT);
     /// Sends SIGTERM to the ranks of a node.
     terminate(agent::TerminateRequest) -> agent::KillReply = (agent::TERMINATE, SHORT);
+    /// Injects a fault; one that kills the agent has no answer.
+    inject_fault(agent::FaultRequest) -> agent::Empty = (agent::INJECT_FAULT, SHORT);
     /// The stacks of ranks.
     stack(agent::StackRequest) -> agent::StackReply = (agent::STACK, STACKS);
     /// Sends the present addresses of other agents.

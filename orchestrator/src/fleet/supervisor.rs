@@ -3,7 +3,7 @@
 //! The loop of a job and `holdfast drain` each own one [`AgentSupervisor`]. It acts when it is called, and reports what
 //! happens as [`FleetEvent`]s. Its owner decides whether a lost agent is restarted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -162,6 +162,8 @@ pub struct AgentSupervisor {
     /// Adopted agents whose `Up` has not been delivered yet, by their start.
     adopted: BTreeMap<NodeName, u64>,
     roster: Roster,
+    /// Nodes that injected faults took along.
+    lost_nodes: BTreeSet<NodeName>,
     starts: u64,
     start_permits: Arc<Semaphore>,
     starting: JoinSet<()>,
@@ -200,6 +202,7 @@ impl AgentSupervisor {
             agents: BTreeMap::new(),
             adopted: BTreeMap::new(),
             roster: Roster::default(),
+            lost_nodes: BTreeSet::new(),
             starts: 0,
             starting: JoinSet::new(),
             fences: JoinSet::new(),
@@ -229,6 +232,11 @@ impl AgentSupervisor {
         }
     }
 
+    /// An injected fault takes the node along: no agent is started there any more.
+    pub fn node_lost(&mut self, node: NodeName) {
+        self.lost_nodes.insert(node);
+    }
+
     /// Starts the agent of a node in the background: ends as `Up` or `StartFailed`. An agent that still runs is ended
     /// first, unless it was just adopted: then its `Up` follows.
     pub fn start(&mut self, node: NodeName) {
@@ -236,6 +244,11 @@ impl AgentSupervisor {
             return;
         }
         self.lose(&node);
+        if self.lost_nodes.contains(&node) {
+            let reason = "the node was lost by an injected fault".to_owned();
+            let _ = self.reports.send(TaskReport::StartFailed { node, node_lost: true, reason });
+            return;
+        }
         self.roster.agent_started(&node);
         let (allocation, client) = (Arc::clone(&self.allocation), self.client.clone());
         let template = self.settings.template.clone();

@@ -197,6 +197,7 @@ impl StepDriver<'_> {
     pub(super) fn launched(&mut self, running: RunningStep) {
         let now = u64::try_from(self.clock.now().as_millis()).unwrap_or(u64::MAX);
         self.record.state.first_launch_ms.get_or_insert(now);
+        self.watch_output(running.generation);
         self.ranks.launched(running);
     }
 

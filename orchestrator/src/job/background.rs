@@ -28,6 +28,15 @@ pub(super) enum TaskResult {
     /// The ranks of a generation were launched, or are followed.
     Launched(Box<RunningStep>),
     Drained(Box<DrainReport>),
+    /// An agent could not inject the fault of this number.
+    FaultFailed {
+        number: usize,
+        reason: String,
+    },
+    /// A rank printed a line for which the fault of this number waits.
+    LinePrinted {
+        fault: usize,
+    },
 }
 
 /// The sender, of which each task has a clone.

@@ -1,6 +1,6 @@
 //! The driver of a job of steps: its nodes and their agents; and its steps, one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +16,9 @@ use super::drain_task::DrainTask;
 use super::earlier_steps::EarlierSteps;
 use super::error::RunError;
 use super::excluded_nodes::ExcludedNodes;
+use super::fault_schedule::FaultSchedule;
 use super::hand_over::{NextStep, OpenedStep, hand_over};
-use super::preflight::{Prepared, preflight};
+use super::preflight::{Prepared, machines_with_faults, preflight};
 use super::progress::ProgressSources;
 use super::ranks::{LaunchSettings, Ranks};
 use super::record::JobRecord;
@@ -50,6 +51,9 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     if let Some(pairs) = &spec.replicated {
         return replicated::run(options, pairs).await;
     }
+    if let Some(manager) = machines_with_faults(spec)?.filter(|_| !options.allows_faults) {
+        return Err(RunError::FaultsNotAllowed { manager });
+    }
     // All steps are checked before the first begins.
     let prepared = spec.steps.iter().map(|step| preflight(spec, step)).collect::<Result<Vec<_>, _>>()?;
     run_on(options, prepared).await
@@ -71,10 +75,15 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
         schedule: earlier.schedule(spec),
         pending: steps.map(|(at, (step, prepared))| (at, NextStep { at, step, prepared })).collect(),
         reports: BTreeMap::new(),
+        faults: FaultSchedule::new(&spec.allocation.faults, &[], &BTreeSet::new()),
         shell,
     };
     let ended = job.run_steps(&earlier).await;
-    let ended = ended.map(|()| report::of_job(spec, &job.schedule, job.reports, &earlier, began.elapsed()));
+    let faults = job.faults.report();
+    let ended = ended.map(|()| {
+        let report = report::of_job(spec, &job.schedule, job.reports, &earlier, began.elapsed());
+        RunReport { faults, ..report }
+    });
     job.shell.end(ended).await
 }
 
@@ -86,6 +95,7 @@ struct JobDriver<'job> {
     pending: BTreeMap<usize, NextStep<'job>>,
     /// Of steps that have ended, by their positions.
     reports: BTreeMap<usize, RunReport>,
+    faults: FaultSchedule,
 }
 
 /// The nodes of the job and their agents, from the first step that runs to the last.
@@ -125,7 +135,9 @@ impl<'job> JobDriver<'job> {
         start::check_size(spec, &*allocation)?;
         let started = state.snapshot.as_ref().map_or_else(unix_now, |snapshot| snapshot.started);
         let clock = Clock::since(started);
-        let agents = self.shell.supervisor(&allocation, &state, clock)?;
+        let mut agents = self.shell.supervisor(&allocation, &state, clock)?;
+        self.faults = FaultSchedule::new(&spec.allocation.faults, allocation.nodes(), &state.faults_injected);
+        self.faults.lost_nodes().into_iter().for_each(|node| agents.node_lost(node));
         let nodes = JobNodes { allocation, agents, started, clock };
         Ok((nodes, OpenedStep { at, step, prepared, prefix, lock, reporter, state }))
     }
@@ -194,6 +206,8 @@ impl<'job> JobDriver<'job> {
             machine,
             agents,
             progress,
+            faults: &mut self.faults,
+            output_watch: None,
             ranks: Ranks::new(launch, Arc::clone(allocation), self.shell.screen.clone()),
             commands: CommandContext {
                 job_id: allocation.job_id().to_owned(),
@@ -234,7 +248,10 @@ impl<'job> JobDriver<'job> {
         };
         match &next {
             Ok(Some(_)) => driver.leave_agents().await,
-            Ok(None) | Err(_) => driver.end_job().await,
+            Ok(None) | Err(_) => {
+                driver.report_missed_faults();
+                driver.end_job().await;
+            }
         }
         self.reports.insert(at, report::of_step(&driver, began).await);
         next

@@ -42,6 +42,9 @@ pub fn plan(spec: &JobSpec, again: bool, restart: &RestartChoice) -> Result<Plan
         plan.text.push_str(&text);
         plan.refuse(refusal.map_or(Ok(()), Err));
     }
+    for fault in &spec.allocation.faults {
+        plan.line(format_args!("fault to inject: {fault}"));
+    }
     for step in &spec.steps {
         let prepared = preflight(spec, step)?;
         let Prepared { program, working_directory, .. } = &prepared;

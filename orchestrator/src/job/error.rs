@@ -52,6 +52,12 @@ pub enum RunError {
         if *excluded > 0 { format!(" that are not excluded ({excluded} are)") } else { String::new() }
     )]
     TooFewNodes { have: usize, excluded: usize, needed: u32 },
+    /// The caller did not allow it.
+    #[error(
+        "the spec injects faults (`allocation.faults`) on machines of `manager: {manager}`; nothing was started; allow \
+         it with `holdfast run --allow-faults`, or write `manager: local` for virtual nodes"
+    )]
+    FaultsNotAllowed { manager: &'static str },
     /// A node of a pair or job.
     #[error(transparent)]
     Placement(#[from] PlacementError),
@@ -131,6 +137,7 @@ impl RunError {
                 | LaunchError::NotPlain,
             )
             | RunError::TooFewNodes { .. }
+            | RunError::FaultsNotAllowed { .. }
             | RunError::Placement(_)
             | RunError::OtherRanks { .. }
             | RunError::OtherSource { .. }

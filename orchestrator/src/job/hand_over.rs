@@ -69,6 +69,7 @@ pub(super) async fn hand_over<'job>(
             state.ignored = driver.signals.or(on_thread(move || restart_choice::apply(&choice, &to))).await?;
             // The times of injected faults are counted from the first launch of the job.
             state.first_launch_ms = former.first_launch_ms;
+            state.faults_injected = former.faults_injected.clone();
             begin_step(driver, &state, &prefix).await?;
             start::announce(&state, &prefix, &mut reporter);
             state

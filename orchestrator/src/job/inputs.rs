@@ -1,15 +1,12 @@
 //! Turns the reports of agents, ranks and the drain into events of the machine.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{AgentEvent, ForgetRequest, HaltReport, Health, PollReply};
 
 use super::background::TaskResult;
+use super::fault_schedule::Observation;
 use super::running_step::{StepReport, StepUpdate};
 use super::step::StepDriver;
-use crate::allocation::Observation;
 use crate::events::LogEvent;
 use crate::fleet::FleetEvent;
 use crate::launch::StepEvent;
@@ -35,6 +32,8 @@ impl StepDriver<'_> {
                 }
             }
             TaskResult::Launched(running) => self.launched(*running),
+            TaskResult::FaultFailed { number, reason } => self.fault_failed(number, reason),
+            TaskResult::LinePrinted { fault } => self.faults.observe(&Observation::Output(fault)),
             TaskResult::Drained(report) => {
                 let (result, unplaced) = (report.result.clone(), report.unplaced.clone());
                 // Written together with the machine's state, before the agents remove files.
@@ -149,36 +148,7 @@ impl StepDriver<'_> {
             self.feed(event);
         }
         if let Some(checkpoint) = kept {
-            self.inject_faults(Observation::Checkpoint(checkpoint));
-        }
-    }
-
-    /// Injects the faults whose time after the first launch has come.
-    pub(super) fn inject_due_faults(&mut self) {
-        if let Some(first) = self.record.state.first_launch_ms.map(Duration::from_millis) {
-            let since = self.clock.now().saturating_sub(first);
-            self.inject_faults(Observation::SinceLaunch(since));
-        }
-    }
-
-    /// Injects faults that are due, in the background.
-    fn inject_faults(&mut self, observation: Observation) {
-        let allocation = Arc::clone(&self.allocation);
-        let Some(injection) = allocation.fault_injection() else { return };
-        for fault in injection.due_faults(observation) {
-            self.reporter.emit(LogEvent::FaultInjected { node: fault.node.clone(), agent_only: fault.agent_only });
-            let ranks = (!fault.agent_only).then(|| self.ranks.on(&fault.node));
-            let allocation = Arc::clone(&self.allocation);
-            tokio::task::spawn_blocking(move || {
-                // The agent first: a node that fails reports nothing.
-                allocation.kill_agent(&fault.node);
-                if let Some(ranks) = ranks {
-                    ranks.kill();
-                }
-                if let Some(injection) = allocation.fault_injection() {
-                    injection.inject_fault(&fault);
-                }
-            });
+            self.faults.observe(&Observation::Checkpoint(checkpoint));
         }
     }
 

@@ -21,6 +21,7 @@
 //! | `ending` | ends the ranks, and after the last step the agents |
 //! | `ranks`, [`running_step`] | the ranks of a generation: launched, followed, cancelled |
 //! | `drain_task` | the drain at the end of a step |
+//! | `fault_schedule`, `fault_injection` | which faults of the spec are due; their injection by the agents |
 //! | `free_space` | the free space that nodes must have before the first launch |
 //! | `stacks` | the stacks of ranks that hang |
 //! | `reporter`, `report` | event log and screen; the report at the end |
@@ -54,6 +55,8 @@ mod earlier_steps;
 mod ending;
 mod error;
 pub mod excluded_nodes;
+mod fault_injection;
+mod fault_schedule;
 mod free_space;
 mod hand_over;
 mod inbox;
@@ -93,6 +96,6 @@ pub use driver::{run, run_on};
 pub use dry_run::{Plan, plan};
 pub use error::{PreflightError, RunError};
 pub use plain::run_plain;
-pub use preflight::{MissingProgram, Prepared, missing_program};
+pub use preflight::{MissingProgram, Prepared, machines_with_faults, missing_program};
 pub use restart_choice::RestartChoice;
 pub use shell::RunOptions;

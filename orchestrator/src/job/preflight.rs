@@ -110,6 +110,18 @@ fn is_library(source: &str) -> bool {
     ["scr", "scr-files", "variables"].contains(&source)
 }
 
+/// The manager on whose machines faults of the spec would be injected; `None` without faults, and on virtual nodes.
+///
+/// # Errors
+/// The manager cannot be used.
+pub fn machines_with_faults(spec: &JobSpec) -> Result<Option<&'static str>, RunError> {
+    if spec.allocation.faults.is_empty() {
+        return Ok(None);
+    }
+    let facts = &manager(spec)?.facts;
+    Ok((!facts.has_virtual_nodes()).then_some(facts.name))
+}
+
 /// The resource manager of a spec, in the environment of this process.
 pub(super) fn manager(spec: &JobSpec) -> Result<&'static ManagerEntry, AllocationError> {
     let facts = launchers::registered()

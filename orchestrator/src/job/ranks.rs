@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::background::{Background, TaskResult};
 use super::progress::ProgressSources;
-use super::running_step::{self, RanksOfNode, RunningStep, StepReport, StepUpdate};
+use super::running_step::{self, RunningStep, StepReport, StepUpdate};
 use super::state;
 use crate::allocation::Allocation;
 use crate::events::Screen;
@@ -227,11 +227,6 @@ impl Ranks {
                 Some(Box::new(move || running_step::cancel(&directory, None, Vec::new(), &job_id)))
             }
         }
-    }
-
-    /// The known processes on a node.
-    pub(super) fn on(&self, node: &NodeName) -> RanksOfNode {
-        self.running.as_ref().map(|running| running.ranks_of(node)).unwrap_or_default()
     }
 
     /// Ends the processes of the generation that still run.

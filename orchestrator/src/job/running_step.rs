@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use holdfast_model::{Generation, NodeName, Rank};
+use holdfast_model::{Generation, Rank};
 use holdfast_wire::environment;
 use rustix::process::Signal;
 use tokio::sync::mpsc;
@@ -94,12 +94,6 @@ impl RunningStep {
         self.processes.ended
     }
 
-    /// The processes on a node that are not known to have ended.
-    pub fn ranks_of(&self, node: &NodeName) -> RanksOfNode {
-        let on_node = self.processes.ranks.values().filter(|(home, _)| home == node);
-        RanksOfNode { job_id: self.job_id.clone(), pids: on_node.map(|(_, pid)| *pid).collect() }
-    }
-
     /// Ends the step: sends the supervisor SIGTERM, upon which it kills its ranks; without a supervisor, kills the
     /// ranks. Blocks for at most two seconds, in a thread of its own.
     pub fn canceller(&self) -> impl FnOnce() + Send + 'static {
@@ -113,7 +107,7 @@ impl RunningStep {
 #[derive(Debug, Default)]
 struct StepProcesses {
     supervisor: Option<u32>,
-    ranks: BTreeMap<Rank, (NodeName, u32)>,
+    ranks: BTreeMap<Rank, u32>,
     ended: bool,
 }
 
@@ -121,7 +115,7 @@ impl StepProcesses {
     fn receive(&mut self, event: &StepEvent) {
         match event {
             StepEvent::Supervisor { pid } => self.supervisor = Some(*pid),
-            StepEvent::Started { rank, node, pid } => drop(self.ranks.insert(*rank, (node.clone(), *pid))),
+            StepEvent::Started { rank, pid, .. } => drop(self.ranks.insert(*rank, *pid)),
             StepEvent::Exited { rank, .. } => drop(self.ranks.remove(rank)),
             StepEvent::Printed { .. }
             | StepEvent::Refused { .. }
@@ -133,7 +127,7 @@ impl StepProcesses {
 
     /// The ranks.
     fn pids(&self) -> Vec<u32> {
-        self.ranks.values().map(|(_, pid)| *pid).collect()
+        self.ranks.values().copied().collect()
     }
 
     /// From the events in the file.
@@ -146,21 +140,6 @@ impl StepProcesses {
             events.iter().for_each(|event| processes.receive(event));
         }
         processes
-    }
-}
-
-/// Ranks on one node, to be killed by a thread that may block.
-#[derive(Debug, Default)]
-pub struct RanksOfNode {
-    job_id: String,
-    pids: Vec<u32>,
-}
-
-impl RanksOfNode {
-    pub fn kill(&self) {
-        for pid in &self.pids {
-            process::kill_rank(*pid, environment::JOB, &self.job_id);
-        }
     }
 }
 

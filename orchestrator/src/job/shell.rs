@@ -29,6 +29,8 @@ pub struct RunOptions {
     /// Repeat a job, or steps, that were finished in earlier runs.
     pub again: bool,
     pub restart: RestartChoice,
+    /// The faults of the spec may be injected on machines; on virtual nodes they always may.
+    pub allows_faults: bool,
     /// The caller closes it.
     pub screen: Screen,
 }

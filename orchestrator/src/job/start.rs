@@ -175,6 +175,7 @@ pub(super) fn begin_next_run(
     let mut state = state_of_step(spec, step, kept.allocation, template);
     state.finished = kept.finished;
     state.first_launch_ms = kept.first_launch_ms;
+    state.faults_injected = kept.faults_injected;
     state.ignored = kept.ignored;
     state.snapshot = kept.snapshot.as_ref().map(|snapshot| snapshot.next_run(step.run.ranks, step.run.nodes));
     state.write(prefix)?;

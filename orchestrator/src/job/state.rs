@@ -75,6 +75,9 @@ pub struct JobState {
     pub keeps_data: bool,
     /// When the application was first launched, milliseconds since the loop began.
     pub first_launch_ms: Option<u64>,
+    /// The faults of the spec that were injected, by their numbers.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub faults_injected: BTreeSet<usize>,
     /// The last generation of an earlier allocation with the same job id: see [`Config`](crate::relaunch::Config).
     pub finished: Generation,
     /// The number of the last journal entry that is in the state.
@@ -114,6 +117,9 @@ pub struct Progress {
     pub keeps_data: bool,
     /// See [`JobState::first_launch_ms`].
     pub first_launch_ms: Option<u64>,
+    /// See [`JobState::faults_injected`].
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub faults_injected: BTreeSet<usize>,
     /// Of a job with pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs: Option<PairsProgress>,
@@ -276,6 +282,7 @@ impl JobState {
             snapshot: None,
             keeps_data: false,
             first_launch_ms: None,
+            faults_injected: BTreeSet::new(),
             finished: Generation::NONE,
             entries: 0,
             ignored: BTreeSet::new(),
@@ -332,9 +339,10 @@ impl JobState {
     /// The changes belong to another state.
     pub fn apply(&mut self, changes: StateChanges) -> Result<(), Unfit> {
         let StateChanges { progress, agents, memory } = changes;
-        if let Some(Progress { stage, halt_set, keeps_data, first_launch_ms, pairs }) = progress {
+        if let Some(Progress { stage, halt_set, keeps_data, first_launch_ms, faults_injected, pairs }) = progress {
             (self.stage, self.halt_set) = (stage, halt_set);
             (self.keeps_data, self.first_launch_ms) = (keeps_data, first_launch_ms);
+            self.faults_injected = faults_injected;
             if let (Some(state), Some(progress)) = (&mut self.pairs, pairs) {
                 state.progress = progress;
             }
@@ -359,6 +367,7 @@ impl JobState {
             halt_set: self.halt_set,
             keeps_data: self.keeps_data,
             first_launch_ms: self.first_launch_ms,
+            faults_injected: self.faults_injected.clone(),
             pairs: self.pairs.as_ref().map(|pairs| pairs.progress.clone()),
         }
     }

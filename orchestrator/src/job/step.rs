@@ -13,10 +13,12 @@ use holdfast_model::{Generation, NodeName};
 use holdfast_wire::run::Settings;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
+use tokio_util::sync::DropGuard;
 
 use super::background::{Background, Inbox};
 use super::drain_task::DrainTask;
 use super::excluded_nodes::ExcludedNodes;
+use super::fault_schedule::FaultSchedule;
 use super::progress::ProgressSources;
 use super::ranks::Ranks;
 use super::record::JobRecord;
@@ -54,6 +56,10 @@ pub(super) struct StepDriver<'job> {
     pub(super) machine: Machine,
     pub(super) agents: &'job mut AgentSupervisor,
     pub(super) ranks: Ranks,
+    /// The faults of the job.
+    pub(super) faults: &'job mut FaultSchedule,
+    /// Reads the output of the generation for a line that a fault waits for.
+    pub(super) output_watch: Option<DropGuard>,
     pub(super) progress: ProgressSources,
     pub(super) drain: DrainTask,
     pub(super) record: JobRecord,

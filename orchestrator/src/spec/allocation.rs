@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_model::NodeName;
 
-use super::keys::{Section, entry, keys, of_managers, scr};
+use super::faults::InjectedFault;
+use super::keys::{Section, entry, keys, list, of_managers, scr};
 use super::manager_settings::ManagerSettings;
 use super::registered::{Chosen, EntryKind, ManagerFacts, NodeCount};
 use super::value_kinds::{duration, host_list, whole};
@@ -34,6 +35,8 @@ pub struct Allocation {
     pub only: Vec<NodeName>,
     /// When the allocation ends, counted from its start. Local and ssh manager only; `None` = never.
     pub time_limit: Option<Duration>,
+    /// The faults to inject.
+    pub faults: Vec<InjectedFault>,
     /// The keys that each manager declares. Without effect, they are refused or have their defaults.
     pub(super) settings: Vec<Arc<dyn ManagerSettings>>,
 }
@@ -71,6 +74,7 @@ pub struct WrittenAllocation {
     pub(super) manager: Option<&'static str>,
     pub(super) nodes: Option<u32>,
     time_limit: Option<Duration>,
+    faults: Vec<InjectedFault>,
     settings: Vec<Arc<dyn ManagerSettings>>,
     hosts: Vec<NodeName>,
     exclude: Vec<NodeName>,
@@ -92,6 +96,9 @@ keys! {
     exclude = host_list().optional().scr("SCR_EXCLUDE_NODES"),
     /// The nodes that are used, of those of the allocation: `n[3,5-7]`. The others count as excluded. Default: all.
     only = host_list().optional().scr(scr("SCR_NODELIST").only_from(AllowedSource::Environment)),
+    /// Faults to inject. Each element has a moment, an action and a node or a rank: `{node: 1, after_checkpoint: 3}`.
+    /// Outside of virtual nodes they need `holdfast run --allow-faults`: see docs/faults.md.
+    faults = list::<InjectedFault>(),
     /// What only one manager has.
     settings = of_managers(),
     |section| {
@@ -100,8 +107,9 @@ keys! {
         let counts_hosts = facts.is_some_and(|facts| facts.nodes == NodeCount::Hosts);
         let nodes = if counts_hosts { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
         let manager = facts.map(|facts| facts.name);
+        let faults = faults.unwrap_or_default().into_iter().flatten().collect();
         let (exclude, only) = (exclude.unwrap_or_default(), only.unwrap_or_default());
-        WrittenAllocation { manager, nodes, time_limit, settings, hosts, exclude, only, allocated: Vec::new() }
+        WrittenAllocation { manager, nodes, time_limit, faults, settings, hosts, exclude, only, allocated: Vec::new() }
     }
 }
 
@@ -171,7 +179,7 @@ impl WrittenAllocation {
     pub(super) fn with_exactly(self, nodes: u32) -> Allocation {
         let nodes = self.nodes.unwrap_or(nodes);
         let usable = self.usable_of(nodes);
-        let WrittenAllocation { manager, time_limit, settings, hosts, exclude, only, .. } = self;
-        Allocation { manager, nodes, usable, hosts, exclude, only, time_limit, settings }
+        let WrittenAllocation { manager, time_limit, faults, settings, hosts, exclude, only, .. } = self;
+        Allocation { manager, nodes, usable, hosts, exclude, only, time_limit, faults, settings }
     }
 }

@@ -9,14 +9,13 @@ use super::job::JobSpec;
 use super::keys::Keys as _;
 use super::reading::Reader;
 use super::registered::{EntryKind, KeyFacts, LauncherFacts, ManagerFacts};
-use super::registry::Registry;
 
 /// Refuses keys without effect. `manager` is the one in force; `None` where its allocation cannot be used.
-pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, registry: &Registry, reader: &Reader) {
+pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, reader: &Reader) {
     if let Some(manager) = manager {
         check_entry(EntryKind::Manager, (manager.name, &manager.keys), "allocation", reader);
     }
-    check_kind(spec, registry, reader);
+    check_kind(spec, reader);
     for step in &spec.steps {
         let path = &step.key_path;
         let launcher = manager.and_then(|manager| reader.registered.launcher(step.run.launcher, manager));
@@ -58,7 +57,8 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, regi
 /// Keys of jobs with pairs.
 const OF_REPLICATED: [&str; 3] = ["pairs", "jobs", "replication"];
 /// Keys without effect in jobs with pairs, and what to do about each.
-const NOT_OF_REPLICATED: [(&str, &str); 17] = [
+const NOT_OF_REPLICATED: [(&str, &str); 18] = [
+    ("allocation.faults", "leave it out: it injects faults into ranks"),
     ("run", "leave it out: each of `pairs` and `jobs` has its own command"),
     ("steps", "leave it out, or write `kind: job`"),
     ("before", "run the command before `holdfast run`"),
@@ -78,15 +78,8 @@ const NOT_OF_REPLICATED: [(&str, &str); 17] = [
     ("halt.drain_reserve", "leave it out: there is no drain"),
 ];
 
-/// Those, and the keys of managers.
-fn not_of_replicated(registry: &Registry) -> impl Iterator<Item = (String, &'static str)> + '_ {
-    let of_managers = registry.manager_keys.iter().flat_map(|keys| keys.not_of_replicated);
-    let of_managers = of_managers.map(|(key, help)| (format!("allocation.{key}"), *help));
-    NOT_OF_REPLICATED.into_iter().map(|(key, help)| (key.to_owned(), help)).chain(of_managers)
-}
-
 /// Refuses the keys of the other kind of job.
-fn check_kind(spec: &JobSpec, registry: &Registry, reader: &Reader) {
+fn check_kind(spec: &JobSpec, reader: &Reader) {
     if spec.replicated.is_none() {
         for key in OF_REPLICATED {
             // An empty list also has no effect, and is in the reference.
@@ -95,9 +88,9 @@ fn check_kind(spec: &JobSpec, registry: &Registry, reader: &Reader) {
         }
         return;
     }
-    for (key, help) in not_of_replicated(registry) {
+    for (key, help) in NOT_OF_REPLICATED {
         let message = format!("`{key}` has no effect with `kind: replicated`");
-        refuse(reader, &key, message, help.to_owned());
+        refuse(reader, key, message, help.to_owned());
     }
     for key in Checkpoint::declared().iter().map(|declared| declared.name).filter(|key| *key != "control") {
         let message = format!("`checkpoint.{key}` has no effect with `kind: replicated`");
@@ -107,13 +100,13 @@ fn check_kind(spec: &JobSpec, registry: &Registry, reader: &Reader) {
 }
 
 /// True for keys that have an effect with this kind of job.
-pub(super) fn is_in_force(spec: &JobSpec, registry: &Registry, key: &str) -> bool {
+pub(super) fn is_in_force(spec: &JobSpec, key: &str) -> bool {
     let is_below =
         |section: &str| key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
     match &spec.replicated {
         None => !OF_REPLICATED.iter().any(|section| is_below(section)),
         Some(_) => {
-            let refused = not_of_replicated(registry).any(|(section, _)| is_below(&section));
+            let refused = NOT_OF_REPLICATED.iter().any(|(section, _)| is_below(section));
             !refused && (!is_below("checkpoint") || is_below("checkpoint.control"))
         }
     }

@@ -88,11 +88,11 @@ impl JobSpec {
         }
         validation::check(&spec, manager, environment.checks_nodes, &reader);
         step_order::check(&spec, &reader);
-        applies::check(&spec, manager, registry, &reader);
+        applies::check(&spec, manager, &reader);
         spec.identity = environment.identity.clone();
         let unused = reader.unused_directories();
         let (mistakes, mut settings, notes) = reader.finish();
-        settings.retain(|key| applies::is_in_force(&spec, registry, key));
+        settings.retain(|key| applies::is_in_force(&spec, key));
         spec.settings = settings;
         spec.warnings = warnings::of(root, &spec, manager, environment, &unused);
         spec.warnings.extend(notes);

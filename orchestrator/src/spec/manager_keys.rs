@@ -12,22 +12,15 @@ use super::reading::Section;
 pub struct ManagerKeys {
     pub(super) declared: fn() -> Vec<Declared>,
     pub(super) read: fn(&mut Section<'_>) -> Arc<dyn ManagerSettings>,
-    /// Keys without effect in jobs with pairs, and what to do about each.
-    pub(super) not_of_replicated: &'static [(&'static str, &'static str)],
 }
 
 impl ManagerKeys {
     /// None of its own.
-    pub const NONE: Self = ManagerKeys { declared: Vec::new, read: |_| Arc::new(()), not_of_replicated: &[] };
+    pub const NONE: Self = ManagerKeys { declared: Vec::new, read: |_| Arc::new(()) };
 
     /// Those that `K` declares.
     pub const fn of<K: Keys<Built: ManagerSettings>>() -> Self {
         let read = |section: &mut Section<'_>| Arc::new(K::read_keys(section)) as Arc<dyn ManagerSettings>;
-        ManagerKeys { declared: K::declared, read, not_of_replicated: &[] }
-    }
-
-    /// These have no effect in jobs with pairs; with what to do about each.
-    pub const fn not_of_replicated(self, keys: &'static [(&'static str, &'static str)]) -> Self {
-        ManagerKeys { not_of_replicated: keys, ..self }
+        ManagerKeys { declared: K::declared, read }
     }
 }

@@ -42,6 +42,13 @@ pub struct ManagerFacts {
     pub keys: KeyFacts,
 }
 
+impl ManagerFacts {
+    /// True if it makes its nodes, on this machine: nothing of others runs on them.
+    pub fn has_virtual_nodes(&self) -> bool {
+        self.nodes == NodeCount::Asked
+    }
+}
+
 /// Variables in the environment of the jobs of a manager: of those that mean the same, the first one that is set
 /// counts.
 #[derive(Debug)]
@@ -372,7 +379,6 @@ mod tests {
     fn keys_of_other_entries_are_refused_with_a_help() {
         for (keys, key, help) in [
             ("nodes: 4", "nodes", "the lattice counts them"),
-            ("faults: [{node: 0, after: 1s}]", "faults", "virtual nodes only"),
             ("hosts: [n1]", "hosts", "write `manager: ssh`, or leave `hosts` out"),
         ] {
             let mistakes = read(&format!("allocation: {{manager: lattice, {keys}}}\nrun: {{command: [a]}}\n"));

@@ -8,6 +8,7 @@ use holdfast_patterns::FilePatterns;
 
 use super::checkpoint::Checkpoint;
 use super::checkpoint_source::StepCheck;
+use super::faults;
 use super::frequency;
 use super::job::{JobSpec, Step};
 use super::quantity;
@@ -25,6 +26,12 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, checks_nodes
     }
     for (key, message, help) in spec.allocation.settings.iter().flat_map(|keys| keys.mistakes(spec.allocation.nodes)) {
         reader.mistake(&format!("allocation.{key}"), message, help);
+    }
+    if let Some(manager) = manager {
+        let ranks = spec.steps.iter().map(|step| step.run.ranks).max().unwrap_or_default();
+        for (key, message, help) in faults::mistakes(&spec.allocation, manager, ranks) {
+            reader.mistake(&key, message, help);
+        }
     }
     if let (Some(Requeue { submission: Submission::ByManager(name), .. }), Some(manager)) =
         (&spec.requeue, spec.allocation.manager)

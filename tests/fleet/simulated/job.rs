@@ -106,7 +106,7 @@ impl Job {
         };
         *NEXT.lock() = Some(Arc::clone(&allocation));
         let screen = Screen::new(ScreenStyle { quiet: true, document: true, labels: false })?;
-        let options = RunOptions { spec, again: false, restart: RestartChoice::Newest, screen };
+        let options = RunOptions { spec, again: false, restart: RestartChoice::Newest, allows_faults: false, screen };
         let running = thread::Builder::new().name("job".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             let runtime = runtime.map_err(|error| error.to_string())?;

@@ -5,6 +5,7 @@
 //!   [`OpenDataset`]: its plain files, read and written; [`staged`]: files that are being written;
 //! * [`posix`]: the first store: a directory of a parallel file system. Renames, links, locks and descriptors of
 //!   directories are used there only;
+//! * `stall`: an injected stall of a prefix directory;
 //! * [`directory_name`], [`base_name`]: names that cannot lead elsewhere; [`error`]: what can go wrong.
 //!
 //! [`crate::prefix`] knows what index, summary and meta files contain, and uses these traits only. Another store is a
@@ -20,6 +21,7 @@ pub mod error;
 pub mod memory;
 pub mod posix;
 pub mod staged;
+mod stall;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,6 +36,7 @@ pub use error::PrefixError;
 pub(crate) use error::known;
 pub use posix::{PosixDataset, PosixStore};
 pub use staged::{Staged, StagedAppender, StagedFile, StagedWriter};
+pub use stall::stall_for;
 
 /// Opens the store of a job, which `prefix` in its spec names.
 ///

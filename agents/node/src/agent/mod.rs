@@ -9,7 +9,7 @@ pub mod inventory;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use holdfast_core::temporary;
 use holdfast_wire::agent::StopRequest;
@@ -48,6 +48,8 @@ pub struct Agent {
     pub pairs: Arc<Pairs>,
     /// Unauthenticated connections since the start.
     pub unauthenticated: AtomicU64,
+    /// Set when an injected loss of the node begins: a node that fails reports nothing.
+    pub failing: AtomicBool,
     /// Set once, when the agent is to end.
     pub stop: watch::Sender<Option<StopRequest>>,
 }
@@ -78,6 +80,7 @@ impl Agent {
             streams,
             pairs: Arc::new(pairs),
             unauthenticated: AtomicU64::new(0),
+            failing: AtomicBool::new(false),
             stop: watch::Sender::new(None),
             prefixes,
             paths,

@@ -1,5 +1,6 @@
 //! The run in force, and beginning one.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,6 +62,13 @@ impl Collectives {
 
     pub fn plan(&self) -> Option<Arc<MemberPlan>> {
         self.participation.borrow().as_ref().map(|part| part.run.plan.clone())
+    }
+
+    /// The bases of the job's cache directories on this node.
+    pub fn cache_bases(&self) -> BTreeSet<String> {
+        let plan = self.plan();
+        let planned = plan.iter().flat_map(|plan| plan.settings.caches.iter().map(|cache| cache.base.clone()));
+        self.agent.start.cache_bases.keys().cloned().chain(planned).collect()
     }
 
     /// Waits until this agent serves `generation` or a newer one; returns the one that it serves.

@@ -305,10 +305,7 @@ async fn end(
         agent.ranks.kill_now(Generation(u64::MAX));
         agent.pairs.end_with_agent().await;
         if request.remove {
-            let plan = collectives.plan();
-            let planned = plan.iter().flat_map(|plan| plan.settings.caches.iter().map(|cache| cache.base.clone()));
-            let bases: Vec<String> = agent.start.cache_bases.keys().cloned().chain(planned).collect();
-            claim::remove(&agent.paths, bases.into_iter())?;
+            claim::remove(&agent.paths, collectives.cache_bases().into_iter())?;
         }
     }
     tracing::info!("ended");

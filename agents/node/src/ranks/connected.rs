@@ -73,6 +73,11 @@ impl Ranks {
             .collect()
     }
 
+    /// The connected process of a rank.
+    pub(super) fn process_of(&self, rank: Rank) -> Option<u32> {
+        self.connected.lock().get(&rank).filter(|known| !known.ended).map(|known| known.pid)
+    }
+
     /// The processes of the ranks of `generation` that are connected and have not ended.
     pub fn connected(&self, generation: Generation) -> Vec<(Rank, u32)> {
         let connected = self.connected.lock();

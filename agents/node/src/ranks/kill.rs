@@ -77,18 +77,24 @@ impl Ranks {
 
     /// Sends SIGKILL to the node's ranks of the generation and older ones; does not wait.
     pub fn kill_now(&self, generation: Generation) -> Vec<(u32, Process)> {
+        self.open(generation).into_iter().filter(|(_, process)| process.kill().is_ok()).collect()
+    }
+
+    /// The node's processes of the generation and older ones: those of ranks and of launchers.
+    pub fn open(&self, generation: Generation) -> Vec<(u32, Process)> {
         let mut pids: BTreeSet<u32> = self.processes(generation).into_iter().collect();
         pids.extend(self.marked(|of| of <= generation).iter().map(|process| process.pid));
         pids.remove(&std::process::id());
-        let mut killed = Vec::new();
-        for pid in pids {
-            if let Some(process) = Process::open(pid)
-                && process.kill().is_ok()
-            {
-                killed.push((pid, process));
-            }
-        }
-        killed
+        pids.into_iter().filter_map(|pid| Some((pid, Process::open(pid)?))).collect()
+    }
+
+    /// Sends SIGKILL to the processes of a rank of any generation. Returns their number.
+    pub fn kill_rank(&self, rank: Rank) -> usize {
+        let marked: Vec<_> = self.marked(|_| true).into_iter().filter(|process| process.rank == Some(rank)).collect();
+        let mut pids = marked::of_ranks(marked);
+        pids.extend(self.process_of(rank));
+        pids.remove(&std::process::id());
+        pids.into_iter().filter(|pid| Process::open(*pid).is_some_and(|process| process.kill().is_ok())).count()
     }
 
     /// True if any process of the job's ranks is on this node.

@@ -30,6 +30,11 @@ impl Process {
         Ok(pidfd_send_signal(&self.0, Signal::KILL)?)
     }
 
+    /// Stops it (SIGSTOP).
+    pub fn stop(&self) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.0, Signal::STOP)?)
+    }
+
     pub fn terminate(&self) -> io::Result<()> {
         Ok(pidfd_send_signal(&self.0, Signal::TERM)?)
     }

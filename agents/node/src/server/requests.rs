@@ -16,10 +16,10 @@ use holdfast_model::pair::PairStatus;
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
     CHECKPOINT, COPY, CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, END_RUN, Empty, EndRunRequest,
-    FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, HALT_RANKS, HaltRequest, Health, INVENTORY, KILL, KillReply,
-    KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply,
-    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, TERMINATE, TerminateRequest,
-    VERIFY, VerifyReply, VerifyRequest, largest_request,
+    FLUSHED, FORGET, FaultRequest, FlushedNote, ForgetRequest, HALT, HALT_RANKS, HaltRequest, Health, INJECT_FAULT,
+    INVENTORY, KILL, KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD,
+    RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, TERMINATE,
+    TerminateRequest, VERIFY, VerifyReply, VerifyRequest, largest_request,
 };
 use holdfast_wire::pairs::{self, CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync};
 use holdfast_wire::plan::RunRequest;
@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinError;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::faults::{self, FaultError};
 use crate::agent::Agent;
 use crate::agent::forget::{self, ForgetError};
 use crate::agent::inventory;
@@ -56,6 +57,7 @@ pub(super) fn router(collectives: Arc<Collectives>) -> Router {
         .route(KILL, post(kill))
         .route(HALT_RANKS, post(halt_ranks))
         .route(TERMINATE, post(terminate))
+        .route(INJECT_FAULT, post(inject_fault))
         .route(STACK, post(stack))
         .route(PEERS, post(peers))
         .route(END_RUN, post(end_run))
@@ -135,6 +137,12 @@ impl From<StoreError> for Rejection {
     fn from(error: StoreError) -> Self {
         let failure = Failure::new(FailureKind::Io, error.to_string());
         Rejection(StatusCode::INTERNAL_SERVER_ERROR, error.locate(failure))
+    }
+}
+
+impl From<FaultError> for Rejection {
+    fn from(error: FaultError) -> Self {
+        Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io, error.to_string())
     }
 }
 
@@ -238,6 +246,9 @@ async fn poll(
             _ = stop.wait_for(Option::is_some) => {}
         }
     }
+    if agent.failing.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
     // What the library did up to now counts: the end of a generation is judged by polls that were sent after it.
     if let Some(library) = collectives.run().and_then(|run| run.library.clone()) {
         let _ = tokio::time::timeout(LOOK_WITHIN, watch::observe(agent, &library)).await;
@@ -308,6 +319,14 @@ async fn terminate(
     }
     let passed_on = collectives.run().is_some_and(|run| run.source.entry().has_rank_processes);
     Ok(Json(KillReply { killed: ranks::terminate(&collectives.agent.ranks, request, passed_on).await }))
+}
+
+async fn inject_fault(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<FaultRequest>,
+) -> Answer<Empty> {
+    blocking(move || faults::inject(&collectives, request.fault)).await??;
+    Ok(Json(Empty {}))
 }
 
 async fn stack(

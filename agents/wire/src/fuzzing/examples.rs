@@ -20,10 +20,10 @@ use holdfast_model::{
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
-    AgentEvent, CheckpointReply, CheckpointRequest, CopyRequest, DirectoryHealth, EndRunRequest, FlushedNote,
-    ForgetRequest, HaltReport, HaltRequest, Health, KeptDirectory, KillRequest, KnownHealth, NumberedEvent,
-    PeersUpdate, PollReply, PollRequest, QuietRank, RebuildRequest, RequestState, RequestedCheckpoint, StackRequest,
-    TerminateRequest, VerifyRequest,
+    AgentEvent, CheckpointReply, CheckpointRequest, CopyRequest, DirectoryHealth, EndRunRequest, FaultRequest,
+    FlushedNote, ForgetRequest, HaltReport, HaltRequest, Health, KeptDirectory, KillRequest, KnownHealth, NodeFault,
+    NumberedEvent, PeersUpdate, PollReply, PollRequest, QuietRank, RebuildRequest, RequestState, RequestedCheckpoint,
+    StackRequest, TerminateRequest, VerifyRequest,
 };
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::pairs::{
@@ -506,6 +506,13 @@ pub fn terminate() -> TerminateRequest {
 
 pub fn kill() -> KillRequest {
     KillRequest { generation: Generation(1), reason: "over".to_owned() }
+}
+
+pub fn faults() -> Vec<FaultRequest> {
+    let kill = NodeFault::KillRank { rank: Rank(7) };
+    let others =
+        [NodeFault::Pause { millis: 1 }, NodeFault::FillCache { bytes: 1 }, NodeFault::StallPrefix { millis: 1 }];
+    [kill].into_iter().chain(others).map(|fault| FaultRequest { fault }).collect()
 }
 
 pub fn stack() -> StackRequest {

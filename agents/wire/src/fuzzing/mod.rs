@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::agent::{
-    CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, EndRunRequest, FlushedNote, ForgetRequest, HaltRequest,
-    KillReply, KillRequest, PeersUpdate, PollReply, PollRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply,
-    StackRequest, StopRequest, TerminateRequest, VerifyReply, VerifyRequest,
+    CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, EndRunRequest, FaultRequest, FlushedNote,
+    ForgetRequest, HaltRequest, KillReply, KillRequest, PeersUpdate, PollReply, PollRequest, RebuildReply,
+    RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, TerminateRequest, VerifyReply, VerifyRequest,
 };
 use crate::bytes::Base64;
 use crate::frame::{self, HELLO, Limit};
@@ -96,6 +96,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("checkpoint_reply", CheckpointReply, examples::checkpoint_reply()),
     json!("terminate_request", TerminateRequest, examples::terminate()),
     json!("kill_reply", KillReply, KillReply { killed: vec![7, 8] }),
+    json!("fault_request", FaultRequest, examples::faults()[0]),
     json!("stack_request", StackRequest, examples::stack()),
     json!("stack_reply", StackReply, StackReply { stacks: [(Rank(1), "a\nb".to_owned())].into() }),
     json!("peers_update", PeersUpdate, examples::peers()),

@@ -8,10 +8,9 @@
 //! component of its path can be exchanged by another user, and has a marker with the job's id, without which nothing in
 //! it is removed: see [`holdfast_core::owned`].
 //!
-//! Faults are injected on these nodes only: [`faults`] reads them, [`fault_schedule`] decides when they are due.
+//! Agents of these nodes inject some faults themselves: see `phase_faults`.
 
-pub mod fault_schedule;
-pub mod faults;
+mod phase_faults;
 mod workspace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,13 +36,13 @@ use super::agents::start_error::AgentStartError;
 use super::agents::template::AgentTemplate;
 use super::entry::{AllocationPreview, AllocationRequest, ManagerEntry, has_ended};
 use super::error::AllocationError;
-use super::faults::{Fault, FaultInjection, Observation};
 use super::nodes::{AgentPresence, Allocation, RemoteShell};
 use super::record::{AllocationIdentity, AllocationRecord};
 use crate::host::{host_name, process, program};
-use crate::spec::{self, Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, virtual_node};
-use fault_schedule::FaultSchedule;
-use faults::{InjectedFault, LocalSettings};
+use crate::spec::{
+    Chosen, InjectedFault, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, virtual_node,
+};
+use phase_faults::PhaseFaults;
 use workspace::{ROOTS, Workspace, marker};
 
 /// Maximum number of agents that are being started at a time: for each processor of this machine, and in total.
@@ -71,17 +70,9 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         requeue: None,
         has_remote_shells: true,
         more_nodes: |needed| format!("raise `allocation.nodes` to at least {needed}"),
-        keys: KeyFacts {
-            takes: &[
-                ("nodes", ""),
-                ("time_limit", ""),
-                ("faults", "faults are injected on virtual nodes only: write `manager: local`"),
-            ],
-            without: &[],
-        },
+        keys: KeyFacts { takes: &[("nodes", ""), ("time_limit", "")], without: &[] },
     },
-    keys: ManagerKeys::of::<LocalSettings>()
-        .not_of_replicated(&[("faults", "leave it out: it injects faults into ranks")]),
+    keys: ManagerKeys::NONE,
     check: || Ok(()),
     preview: |_| {
         let line = "the nodes are virtual: processes on this machine".to_owned();
@@ -89,7 +80,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     },
     open: |request| Box::pin(async move { Ok(Arc::new(Local::create(request)?) as Arc<dyn Allocation>) }),
     reopen: |record, spec, logs| {
-        let (identity, faults) = (record.identity.clone(), spec.map(faults_of).unwrap_or_default());
+        let (identity, faults) = (record.identity.clone(), spec.map_or(&[][..], |spec| &spec.faults));
         let opened = record.details().and_then(|directories| Local::with(identity, directories, faults, logs));
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
@@ -110,10 +101,6 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             .map_or_else(|_| "?".to_owned(), |directories| directories.roots.display().to_string())
     },
 };
-
-fn faults_of(spec: &spec::Allocation) -> Vec<InjectedFault> {
-    spec.settings_of::<LocalSettings>().map(|settings| settings.faults.clone()).unwrap_or_default()
-}
 
 /// What a successor of this orchestrator needs to know about the virtual nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,7 +150,7 @@ struct LocalState {
     agents: BTreeMap<NodeName, LocalAgent>,
     /// Nodes whose injected loss has begun. It takes a while in the background; no agent is started meanwhile.
     lost: BTreeSet<NodeName>,
-    faults: FaultSchedule,
+    faults: PhaseFaults,
     discarded: u32,
 }
 
@@ -187,7 +174,7 @@ impl Local {
         let end = spec.end_from(SystemTime::now());
         let path = workspace.directory.path().to_owned();
         let directories = LocalDirectories { roots: path.join(ROOTS), workspace: Some(path), end, is_machine: false };
-        Local::with(identity, directories, faults_of(spec), logs)
+        Local::with(identity, directories, &spec.faults, logs)
     }
 
     /// Virtual nodes with roots of the user, `<roots>/<node>` each. Nothing in them is ever deleted.
@@ -204,7 +191,7 @@ impl Local {
         let identity = checked(job_id, user, nodes)?;
         let roots = absolute(&roots)?;
         let directories = LocalDirectories { workspace: None, roots, end: None, is_machine: false };
-        Local::with(identity, directories, Vec::new(), logs)
+        Local::with(identity, directories, &[], logs)
     }
 
     /// This machine as the only node, for what a job without resource manager left on it. Nothing is ever deleted.
@@ -214,13 +201,13 @@ impl Local {
     pub fn this_machine(job_id: String, user: String, logs: PathBuf) -> Result<Self, AllocationError> {
         let identity = checked(job_id, user, vec![NodeName::new(host_name())])?;
         let directories = LocalDirectories { workspace: None, roots: "/".into(), end: None, is_machine: true };
-        Local::with(identity, directories, Vec::new(), logs)
+        Local::with(identity, directories, &[], logs)
     }
 
     fn with(
         identity: AllocationIdentity,
         directories: LocalDirectories,
-        faults: Vec<InjectedFault>,
+        faults: &[InjectedFault],
         logs: PathBuf,
     ) -> Result<Self, AllocationError> {
         let program = program::ourselves()?;
@@ -230,7 +217,7 @@ impl Local {
         }
         let logs = AgentLogs::create(&logs)?;
         let injected = workspace.as_ref().map(injected_in).unwrap_or_default();
-        let faults = FaultSchedule::new(faults, injected);
+        let faults = PhaseFaults::new(faults, &identity.nodes, injected);
         let state = LocalState { agents: BTreeMap::new(), lost: BTreeSet::new(), faults, discarded: 0 };
         Ok(Local { identity, directories, workspace, logs, program, state: Arc::new(Mutex::new(state)) })
     }
@@ -332,7 +319,7 @@ impl Local {
             return Err(AgentStartError::NodeLost { node: node.clone(), reason });
         }
         start.root = (!self.directories.is_machine).then_some(root);
-        start.fault_injections = self.state.lock().faults.armed(node).into_iter().map(|(_, fault)| fault).collect();
+        start.fault_injections = self.state.lock().faults.armed(node);
         let path = self.logs.of(node);
         let not_ready = |problem, line| AgentStartError::not_ready(node, problem, line, &path);
         let (log, file) = self.logs.open(node).await.map_err(|error| not_ready(error.into(), None))?;
@@ -350,10 +337,6 @@ impl Local {
 }
 
 impl Allocation for Local {
-    fn fault_injection(&self) -> Option<&dyn FaultInjection> {
-        Some(self)
-    }
-
     fn manager(&self) -> &'static str {
         ENTRY.facts.name
     }
@@ -455,29 +438,26 @@ impl Allocation for Local {
         Some(RemoteShell { words: vec!["sh".to_owned(), "-c".to_owned()], inherits: true })
     }
 
+    fn lose_node(&self, node: &NodeName) {
+        self.state.lock().lost.insert(node.clone());
+        self.kill_agent(node);
+        self.delete_root(node);
+    }
+
+    fn agent_is_killed(&self, node: &NodeName) {
+        if let Some(agent) = self.state.lock().agents.get_mut(node) {
+            agent.killed = true;
+        }
+    }
+
+    fn injected_faults(&self) -> BTreeSet<usize> {
+        self.state.lock().faults.injected().clone()
+    }
+
     fn rank_variables(&self, node: &NodeName) -> Option<BTreeMap<String, String>> {
         let root = self.root(node).to_string_lossy().into_owned();
         let variables = [(environment::NODE, node.to_string()), (environment::NODE_ROOT, root)];
         Some(variables.map(|(name, value)| (name.to_owned(), value)).into())
-    }
-}
-
-impl FaultInjection for Local {
-    fn due_faults(&self, observation: Observation) -> Vec<Fault> {
-        let mut state = self.state.lock();
-        let due = state.faults.due(observation);
-        let lost = due.iter().filter(|fault| !fault.agent_only).map(|fault| fault.node.clone());
-        state.lost.extend(lost);
-        due
-    }
-
-    fn inject_fault(&self, fault: &Fault) {
-        tracing::info!(node = %fault.node, agent_only = fault.agent_only, "injecting a fault");
-        self.record_injected(fault.number);
-        self.kill_agent(&fault.node);
-        if !fault.agent_only {
-            self.delete_root(&fault.node);
-        }
     }
 }
 

@@ -179,7 +179,7 @@ fn only_the_first_launch_that_the_job_itself_prevents_is_not_repeated() {
     let mut world = checked(3);
     world.dies(0);
     failed(&mut world);
-    assert!(!world.machine.is_over(), "another node may have what this one lacks");
+    assert!(!world.machine.is_finished(), "another node may have what this one lacks");
 }
 
 #[test]

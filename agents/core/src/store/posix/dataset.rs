@@ -18,6 +18,7 @@ use crate::store::base_name::check_base_name;
 use crate::store::dataset_files::{DatasetFiles, FoundFile, ListedFile, OpenDataset, StoredFile};
 use crate::store::dataset_store::OutputOccupant;
 use crate::store::staged::{Staged, StagedFile, StagedWriter};
+use crate::store::stall;
 use crate::temporary;
 
 /// The plain files of an open directory: one that is exchanged later has no effect. Cheap to clone.
@@ -149,6 +150,9 @@ impl DatasetFiles for PosixDataset {
     }
 
     fn open(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<Box<dyn StoredFile>> {
+        if self.durability == Durability::Machine {
+            stall::wait();
+        }
         let file = match self.outside(name, output_path)? {
             None => self.directory.open_file(inside(name)?, OFlags::RDONLY)?,
             Some((prefix, output_path)) => outputs::open_file(prefix, output_path)?,
@@ -262,6 +266,9 @@ struct PosixWriter {
 
 impl StagedWriter for PosixWriter {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.durability == Durability::Machine {
+            stall::wait();
+        }
         calls::write_all_at(&self.file, bytes, offset)
     }
 

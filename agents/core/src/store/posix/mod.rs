@@ -24,6 +24,7 @@ use super::dataset_files::OpenDataset;
 use super::dataset_store::{DatasetAccess, DatasetOccupant, DatasetStore, OutputDirectory, RecordsChange, Removal};
 use super::directory_name::DirectoryName;
 use super::error::PrefixError;
+use super::stall;
 use crate::calls::unlinkat;
 use crate::kvtree::Tree;
 use crate::owned::{MissingDirectories, OwnedError, SharedDirectory};
@@ -44,6 +45,7 @@ impl PosixStore {
     /// opened.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, PrefixError> {
         let path = path.into();
+        stall::wait();
         let source = match SharedDirectory::open(&path, [], MissingDirectories::Fail) {
             Ok(opened) => return Ok(PosixStore { prefix: Arc::new(opened) }),
             Err(OwnedError::Io { source, .. }) => source,
@@ -78,6 +80,7 @@ impl DatasetStore for PosixStore {
     }
 
     fn begin_change(&self) -> Result<Box<dyn RecordsChange + '_>, PrefixError> {
+        stall::wait();
         Ok(Box::new(records::PosixRecords::lock(&self.prefix)?))
     }
 
@@ -98,6 +101,7 @@ impl DatasetStore for PosixStore {
     }
 
     fn open(&self, name: &DirectoryName, access: DatasetAccess) -> Result<Arc<dyn OpenDataset>, PrefixError> {
+        stall::wait();
         let missing = match access {
             DatasetAccess::Read | DatasetAccess::Write => MissingDirectories::Fail,
             DatasetAccess::Create => MissingDirectories::Create,
