@@ -10,7 +10,8 @@ use std::path::Path;
 use insta::{Settings, assert_snapshot};
 
 /// Values that differ from run to run, and their replacements.
-const CHANGING: [(&str, &str); 8] = [
+const CHANGING: [(&str, &str); 9] = [
+    (r"\(\d+\.\d %\)", "([percent])"),
     // Any process of the machine may cause an event: unauthenticated connections are reported.
     (r"last event, .*", "last event, [event]"),
     (r"\b\d{14}-\d+", "[job]"),

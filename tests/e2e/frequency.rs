@@ -90,8 +90,8 @@ fn the_report_and_the_status_name_what_a_failure_has_cost() {
         "cost          1 failure: lost work ",
         "restart ",
         "blocked by checkpoints ",
-        "newest        newest protected checkpoint: 8, ",
-        "newest flushed: 8, ",
+        "newest        protected checkpoint 8 (",
+        ", flushed checkpoint 8 (",
     ]);
     assert!(ran.err.lines().next().unwrap().contains("virtual nodes on this machine"), "{}", ran.err);
     job.command(&["status"], 0).prints(&["nodes 5: virtual nodes on this machine", "cost: 1 failure: lost work "]);

@@ -301,8 +301,7 @@ vocabulary! {
         rank: Rank,
         pid: u32,
     },
-    /// The first process of a generation that this agent refused, because of what the job or the program is: another
-    /// launch would be refused too. Since 1.11.
+    /// An agent refused a process for what the job or the program is: another launch would be refused too. Since 1.11.
     RankRefused {
         generation: Generation,
         rank: Rank,

@@ -377,7 +377,7 @@ impl Report for Status {
         }
         if let Some(cost) = self.cost() {
             writeln!(to, "cost: {}", cost.times())?;
-            writeln!(to, "{}", cost.ages())?;
+            writeln!(to, "newest {}", cost.ages())?;
             if let Some(dropped) = cost.dropped() {
                 writeln!(to, "{}", printable(&dropped))?;
             }

@@ -229,6 +229,9 @@ impl Cost {
             || "blocked by checkpoints: not known, the library reports none".to_owned(),
             |blocked| shown("blocked by checkpoints", blocked),
         );
+        if self.failures == 0 && self.lost.is_zero() && self.restart.is_zero() {
+            return format!("no failures; {blocked}");
+        }
         let failures = if self.failures == 1 { "1 failure".to_owned() } else { format!("{} failures", self.failures) };
         let (lost, detection) = (shown("lost work", self.lost), shown("detection", self.detection));
         format!("{failures}: {lost}, {detection}, {}; {blocked}", shown("restart", self.restart))
@@ -237,9 +240,9 @@ impl Cost {
     /// The newest checkpoints, with the age of their state.
     pub fn ages(&self) -> String {
         let shown = |newest: Option<(CheckpointId, Duration)>| {
-            newest.map_or_else(|| "none".to_owned(), |(id, age)| format!("{id}, {:.1} s old", age.as_secs_f64()))
+            newest.map_or_else(|| "none".to_owned(), |(id, age)| format!("{id} ({:.1} s old)", age.as_secs_f64()))
         };
-        format!("newest protected checkpoint: {}; newest flushed: {}", shown(self.protected), shown(self.flushed))
+        format!("protected checkpoint {}, flushed checkpoint {}", shown(self.protected), shown(self.flushed))
     }
 
     /// A warning if datasets were dropped.

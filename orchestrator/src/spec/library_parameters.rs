@@ -72,21 +72,27 @@ pub fn of_job(job: LibraryJob<'_>, settings: &Settings, step: &Step) -> (BTreeMa
     let mut variables: BTreeMap<String, String> = OF_JOB.into_iter().map(str::to_owned).zip(of_job).collect();
     let scheme = step.checkpoint.redundancy.first().map(|first| first.scheme.to_string());
     variables.extend(scheme.map(|scheme| (COPY_TYPE.to_owned(), file.as_ref().map_or(scheme, |_| "FILE".to_owned()))));
+    let need = step.checkpoint.need_in_force();
     for (parameter, path, spelling) in exported() {
         // Of a list, the first element.
         let path = path.replace("[*]", "[0]");
         let of_step = if path.starts_with("checkpoint.") { step.key_path.as_str() } else { "" };
         if let Some(setting) = settings.get(&format!("{of_step}{path}")) {
-            variables.insert(parameter.to_owned(), (spelling.of_key)(&setting.value));
+            let value = need_in_force(&need, &path).unwrap_or_else(|| (spelling.of_key)(&setting.value));
+            variables.insert(parameter.to_owned(), value);
         }
     }
-    let NeedPolicy { interval, seconds, overhead } = step.checkpoint.need_in_force();
-    variables.extend([
-        ("SCR_CHECKPOINT_INTERVAL".to_owned(), interval.to_string()),
-        ("SCR_CHECKPOINT_SECONDS".to_owned(), seconds.to_string()),
-        ("SCR_CHECKPOINT_OVERHEAD".to_owned(), overhead.to_string()),
-    ]);
     (variables, file)
+}
+
+/// The value of a key of `need`, which `checkpoint.every` may set.
+fn need_in_force(need: &NeedPolicy, path: &str) -> Option<String> {
+    match path {
+        "checkpoint.need.interval" => Some(need.interval.to_string()),
+        "checkpoint.need.seconds" => Some(need.seconds.to_string()),
+        "checkpoint.need.overhead" => Some(need.overhead.to_string()),
+        _ => None,
+    }
 }
 
 /// True if the settings cannot be expressed in variables alone.
@@ -163,6 +169,18 @@ mod tests {
             assert_eq!(variables[name], value, "{name}");
         }
         assert_eq!(file, None);
+    }
+
+    #[test]
+    fn the_one_key_for_the_frequency_sets_the_parameter_of_the_library() {
+        for (every, name, value) in [
+            ("10min", "SCR_CHECKPOINT_SECONDS", "600"),
+            ("50 calls", "SCR_CHECKPOINT_INTERVAL", "50"),
+            ("auto", "SCR_CHECKPOINT_OVERHEAD", "5"),
+        ] {
+            let (variables, _) = of(&format!("{{source: scr-files, every: {every}}}"));
+            assert_eq!(variables[name], value, "{every}");
+        }
     }
 
     #[test]
