@@ -407,8 +407,7 @@ vocabulary! {
     RanksBlocked {
         generation: Generation,
         checkpoint: CheckpointId,
-        /// How long it blocked them, milliseconds: from their start call to the end of their complete call, with the
-        /// redundancy, and with the flush if they wait for it.
+        /// Milliseconds from their start call to the end of their complete call, the flush if they wait for it included.
         millis: u64,
     },
     /// A checkpoint was flushed to the prefix directory.
