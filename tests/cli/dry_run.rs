@@ -75,3 +75,18 @@ fn quiet_run_still_prints_why_it_failed() {
     assert_eq!((ran.code, ran.out.as_str()), (90, ""));
     assert!(ran.err.contains("error: job job: ") && ran.err.contains("rank 0 failed with exit code 1"), "{}", ran.err);
 }
+
+/// With both options there is one document, and on standard error nothing but warnings and errors.
+#[test]
+fn quiet_run_with_a_document_prints_nothing_else() {
+    let directory = with_spec(
+        "prefix: ./out\nallocation: {manager: local, nodes: 1}\ncheckpoint: {source: none}\n\
+         run: {nodes: 1, command: [sh, -c, 'echo to stdout; echo to stderr >&2']}\n",
+    );
+    let ran = holdfast_in(directory.path(), ["-q", "--json", "run", "job.yaml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert_eq!(ran.json()["outcome"], "the job is finished; nothing to drain");
+    let failed = holdfast_in(directory.path(), ["-q", "--json", "run", "nowhere.yaml"]);
+    assert_eq!(failed.code, 78);
+    assert!(failed.err.starts_with("error: ") && failed.err.contains("nowhere.yaml"), "{}", failed.err);
+}

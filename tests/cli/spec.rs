@@ -464,6 +464,10 @@ fn rejects_contradicting_numbers() {
             "halt: {before_end: 2h}\nallocation: {time_limit: 1h}",
             "halt.before_end: `before_end` (2h) is not shorter than",
         ),
+        (
+            "halt: {before_end: 2h}\nallocation: {manager: local}",
+            "halt.before_end: `before_end` has no effect: the end of the allocation is not known with `manager: local`",
+        ),
         ("allocation: {faults: [{node: 3, after: 1s}]}", "allocation.faults[0].node: there is no node 3"),
         ("allocation: {faults: [{node: n1, after: 1s}]}", "allocation.faults[0].node: there is no node `n1`"),
         ("allocation: {faults: [{node: 0}]}", "allocation.faults[0]: the moment is missing"),

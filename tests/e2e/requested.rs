@@ -39,7 +39,9 @@ fn a_program_without_calls_is_saved_on_request() {
     end(&world, 0, 0);
     end(&world, 1, 0);
     running.ends_with(0);
-    request(&world, &[], 69).prints(&["not running", "holdfast run"]);
+    let refused = request(&world, &[], 69);
+    refused.prints(&["is not running: it is finished", "to run it again: `holdfast run --again`"]);
+    assert!(!refused.err.contains("drain"), "{}", refused.err);
 }
 
 #[test]

@@ -123,8 +123,7 @@ struct Global {
 impl Global {
     fn style(self) -> Style {
         match self {
-            // `--json` takes precedence over `--quiet`.
-            Global { json: true, verbose, .. } => Style::Json { verbose },
+            Global { json: true, quiet, verbose } => Style::Json { verbose, quiet },
             Global { quiet: true, .. } => Style::Quiet,
             Global { verbose, .. } => Style::Human { verbose },
         }

@@ -58,6 +58,8 @@ pub enum Style {
     Json {
         /// With details.
         verbose: bool,
+        /// Nothing but the document, warnings and errors.
+        quiet: bool,
     },
     /// Nothing but warnings and errors.
     Quiet,
@@ -91,9 +93,14 @@ impl Style {
         let _ = writeln!(io::stderr(), "{text}");
     }
 
+    /// True if nothing but the result, warnings and errors is shown.
+    pub fn is_quiet(self) -> bool {
+        matches!(self, Style::Quiet | Style::Json { quiet: true, .. })
+    }
+
     /// True if progress may be shown on standard error.
     pub fn shows_progress(self) -> bool {
-        self != Style::Quiet
+        !self.is_quiet()
     }
 
     /// Prints a warning, also with `--quiet`.

@@ -36,7 +36,7 @@ faults: [{fault, injected, reason}…], checkpoint, checkpoint_directory, comple
 millis}; cost: as of `holdfast status`; of a job of several steps \
 also steps: [{name, result, exit_code, outcome, …}…]; of a job with pairs also pairs: [{name, awake, finished, \
 given_up, checkpoint, fail_overs, fail_backs, missed, last_output: [{copy, file, lines}…], switches: [{at_ms, to, \
-cause, micros}…]}…]")]
+cause, micros}…]}…]; with --dry-run: {version, plan: [line…]}")]
 pub struct RunArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "command")]

@@ -82,17 +82,23 @@ impl RunningJob {
 
     /// The failure if no agent answers.
     pub(super) fn not_running(&self) -> Failure {
-        // Checkpoints of pairs are in the memory of the nodes only, and there is nothing to drain.
-        let remedy = match self.state.pairs {
-            Some(_) => "to start it: `holdfast run`",
-            None => "to start it: `holdfast run`; to save its checkpoints: `holdfast drain`",
+        let (reason, remedy) = match (&self.state.stage, &self.state.pairs) {
+            (Stage::Finished { exit_code: exit::FINISHED, .. }, _) => {
+                ("it is finished".to_owned(), "to run it again: `holdfast run --again`")
+            }
+            (Stage::Finished { exit_code, .. }, _) => {
+                (format!("it has ended with exit code {exit_code}"), "to start it: `holdfast run`")
+            }
+            // Checkpoints of pairs are in the memory of the nodes only, and there is nothing to drain.
+            (_, Some(_)) => ("none of its agents answers".to_owned(), "to start it: `holdfast run`"),
+            (_, None) => (
+                "none of its agents answers".to_owned(),
+                "to start it: `holdfast run`; to save its checkpoints: `holdfast drain`",
+            ),
         };
-        Failure::new(
-            exit::UNAVAILABLE,
-            format!("job {} is not running: none of its agents answers", self.state.agents.job_id),
-        )
-        .at(self.prefix.display())
-        .remedy(remedy)
+        Failure::new(exit::UNAVAILABLE, format!("job {} is not running: {reason}", self.state.agents.job_id))
+            .at(self.prefix.display())
+            .remedy(remedy)
     }
 
     /// Refuses what a job with pairs of main and replica does not have.

@@ -99,9 +99,9 @@ where
     W: Future<Output = Result<R, Failure>>,
 {
     let screen = Screen::new(ScreenStyle {
-        quiet: style == Style::Quiet,
+        quiet: style.is_quiet(),
         document: matches!(style, Style::Json { .. }),
-        labels: matches!(style, Style::Human { verbose: true } | Style::Json { verbose: true }),
+        labels: matches!(style, Style::Human { verbose: true } | Style::Json { verbose: true, .. }),
     });
     let screen = screen.map_err(|error| Failure::new(exit::INTERNAL, "cannot start threads").because(error))?;
     block_on(async {

@@ -50,7 +50,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The appearance of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScreenStyle {
-    /// Only the application's output.
+    /// Only the application's output, and warnings; with a document only warnings.
     pub quiet: bool,
     /// A document is printed to standard output: the application's output goes to standard error.
     pub document: bool,
@@ -103,7 +103,7 @@ impl Screen {
     }
 
     pub fn line(&self, text: &str) {
-        if !self.style.quiet {
+        if !self.style.quiet || text.contains("warning: ") {
             self.errors.push(Message::Line(Self::dated(text)));
         }
     }
@@ -229,6 +229,12 @@ impl OutputTurn {
     /// Shows lines of ranks.
     pub fn show(&self, lines: &[OutputLine]) {
         let Screen { style, errors, output, .. } = &self.screen;
+        if style.quiet && style.document {
+            // It is in the files only, as asked.
+            let bytes = lines.iter().map(|line| line.bytes).sum();
+            self.account.hand_over(bytes);
+            return self.account.written(bytes);
+        }
         let to = |stream: Stream| match stream {
             Stream::Output if !style.document => Stream::Output,
             Stream::Output | Stream::Errors => Stream::Errors,

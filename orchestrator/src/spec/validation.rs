@@ -13,7 +13,7 @@ use super::frequency;
 use super::job::{JobSpec, Step};
 use super::quantity;
 use super::reading::Reader;
-use super::registered::ManagerFacts;
+use super::registered::{ManagerFacts, NodeCount};
 use super::run::RunSpec;
 use super::supervision::{Requeue, Submission};
 
@@ -58,7 +58,22 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, checks_nodes
             reader.mistake(&format!("halt.{key}"), message, help);
         }
     }
+    if spec.allocation.manager.is_some()
+        && reader.is_decided("halt.before_end")
+        && let Some(message) = without_end(spec, manager)
+    {
+        reader.mistake("halt.before_end", message, "write `allocation: {time_limit: 8h}`, or `halt: {before: …}`");
+    }
     check_min_nodes(spec, reader);
+}
+
+/// Why a halt before the end of the allocation never comes: the manager knows no end, and the spec has none.
+pub(super) fn without_end(spec: &JobSpec, manager: Option<&ManagerFacts>) -> Option<String> {
+    let manager = manager.filter(|manager| manager.nodes != NodeCount::Variables)?;
+    let is_used = !spec.halt.before_end.is_zero() && spec.halt.before.is_none();
+    (is_used && spec.allocation.time_limit.is_none()).then(|| {
+        format!("`before_end` has no effect: the end of the allocation is not known with `manager: {}`", manager.name)
+    })
 }
 
 fn check_min_nodes(spec: &JobSpec, reader: &Reader) {

@@ -8,6 +8,7 @@ use super::environment::Environment;
 use super::job::{JobSpec, Step};
 use super::registered::ManagerFacts;
 use super::settings::Origin;
+use super::validation;
 
 /// The warnings of a spec. `unused` are the lines of tables for directories that the spec does not use.
 pub(super) fn of(
@@ -23,7 +24,9 @@ pub(super) fn of(
     let other_prefix = other_prefix(root, spec);
     let other_id = manager.and_then(|manager| other_id(manager, environment));
     let from_cache = spec.steps.iter().filter_map(|step| restarts_from_cache(spec, step));
-    unused.chain(other_prefix).chain(other_id).chain(from_cache).collect()
+    // Where it is not a mistake: by a parameter, or where `auto` selected the manager.
+    let without_end = validation::without_end(spec, manager);
+    unused.chain(other_prefix).chain(other_id).chain(from_cache).chain(without_end).collect()
 }
 
 /// A parameter asks for restarts from the prefix directory, which this step cannot do. In the spec it is a mistake.
