@@ -181,7 +181,7 @@ fn drops(save: &str, keys: &str) -> String {
     let world = World::new();
     let mut running = start(&world, save, keys, "");
     let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
-    assert!(world.path("runs.1.0").exists(), "the program runs");
+    world.wait("the program", || world.path("runs.1.0").exists().then_some(()));
     end(&world, 0, 0);
     end(&world, 1, 0);
     // The job is finished; without a dataset, unless one was made when the programs had ended.

@@ -84,7 +84,7 @@ fn report_names_the_time_of_a_fail_over_and_the_copy_that_was_awake() {
     let time = format!("{:02}:{:02}:{:02}.{millis:03}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     job.ends_with(75).prints(&[
         "pair dnn0: its replica was awake; fail-overs 1, fail-backs 0, heartbeats missed ",
-        &format!("    {time} replica woken in "),
+        &format!(" {time} replica woken in "),
         "µs: signal 9",
     ]);
 }

@@ -195,16 +195,20 @@ fn mpich(compiler: &str) {
     }
 }
 
-/// A program of the page in MPI, on virtual nodes of which one is lost.
+/// A program of the page in MPI, on virtual nodes of which one is lost. Without `launcher`, it gets its own mpirun.
 fn runs_in_mpi(compiler: &str, module: &[&Path], language: &str, name: &str) -> Output {
     mpich(compiler);
     let world = World::new();
     let source = world.program_of_page("docs/libfti.md", language, name);
     let sources: Vec<&Path> = module.iter().copied().chain([source.as_path()]).collect();
     let program = world.compile_for(FTI, &[compiler], &sources, Link::Shared);
-    let launcher = "launcher: mpirun, launcher_program: mpirun.mpich,";
     let faults = "{node: 1, during: encode, checkpoint: 3}";
-    world.run_on(4, launcher, &[program.to_str().unwrap()], SOURCE, faults, "")
+    let refused = world.run_on(4, "launcher: local,", &[program.to_str().unwrap()], SOURCE, faults, "");
+    let text = output(&refused);
+    assert_eq!(refused.status.code(), Some(78), "{text}");
+    assert!(text.contains("(MPICH), and the launcher would start each rank as a program of its own"), "{text}");
+    assert!(text.contains("write `run: {launcher: mpirun"), "{text}");
+    world.run_on(4, "", &[program.to_str().unwrap()], SOURCE, faults, "")
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::process::Command;
 
 use holdfast_model::RankEnd;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, kill_process_group, pidfd_open,
-    pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
 };
 
 use crate::identity::{ProcessId, start_time};
+use crate::stat::ProcessStat;
 
 /// A process that was started by this one or by an earlier one, or that has told its number.
 #[derive(Debug)]
@@ -49,7 +49,10 @@ impl ObservedProcess {
 
     /// The group that the process is in now; `None`: it has ended, or is in that of this process.
     fn group(&self) -> Option<Pid> {
-        let group = getpgid(Some(self.pid)).ok().filter(|group| *group != getpgrp() && *group != Pid::INIT);
+        // Not by getpgid: a group that is not of the namespace of this process has the number 0.
+        let of = |pid: u32| ProcessStat::of(pid).map(|stat| stat.group);
+        let group = of(self.id.pid).filter(|group| *group > 1 && Some(*group) != of(std::process::id()));
+        let group = group.and_then(Pid::from_raw);
         // The number may be that of another process by now.
         group.filter(|_| start_time(self.id.pid) == Some(self.id.start_time))
     }

@@ -10,6 +10,8 @@ pub struct ProcessStat {
     /// `R`, `S`, `D`, `T` and so on.
     pub state: u8,
     pub parent: i32,
+    /// Its process group; 0 if the group is not of the namespace of this process.
+    pub group: i32,
     /// In clock ticks since the machine was booted.
     pub start_time: u64,
 }
@@ -47,7 +49,8 @@ fn parse(stat: &[u8]) -> Option<ProcessStat> {
     let mut fields = std::str::from_utf8(stat.get(end + 1..)?).ok()?.split_ascii_whitespace();
     let state = *fields.next()?.as_bytes().first()?;
     let parent = fields.next()?.parse().ok()?;
-    Some(ProcessStat { name, state, parent, start_time: fields.nth(22 - 5)?.parse().ok()? })
+    let group = fields.next()?.parse().ok()?;
+    Some(ProcessStat { name, state, parent, group, start_time: fields.nth(22 - 6)?.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -58,7 +61,7 @@ mod tests {
     #[test]
     fn a_name_may_contain_brackets_and_blanks() {
         let fields = "7 (a) R (b) S 1 7 7 0 -1 4194560 10 20 30 40 50 60 70 80 20 0 1 0 4711 90\n";
-        let expected = ProcessStat { name: "a) R (b".to_owned(), state: b'S', parent: 1, start_time: 4711 };
+        let expected = ProcessStat { name: "a) R (b".to_owned(), state: b'S', parent: 1, group: 7, start_time: 4711 };
         assert_eq!(parse(fields.as_bytes()), Some(expected));
         assert_eq!(parse(b"7 (a) S 1"), None);
     }

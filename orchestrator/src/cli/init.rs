@@ -11,9 +11,8 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::output::{Report, Style, document, printable};
 use crate::exit;
-use crate::launch::dialect_of;
-use crate::new_spec::choice::{Choice, MpirunFound, choose};
-use crate::new_spec::program::{ExamineError, Mpi, Program, examine};
+use crate::new_spec::choice::{Choice, choose};
+use crate::new_spec::program::{ExamineError, Program, examine};
 use crate::new_spec::surroundings::surroundings;
 use crate::new_spec::text;
 use crate::spec::JobSpec;
@@ -70,7 +69,7 @@ pub(super) fn run(args: &InitArgs, output: Style) -> Result<u8, Failure> {
     let path = env::var_os("PATH");
     let program = examine(&args.command, &here, path.as_deref()).map_err(unusable)?;
     let surroundings = surroundings(&here, args.hosts_file.as_deref());
-    let choice = choose(&program, &surroundings, |mpi| find_mpirun(mpi, &here));
+    let choice = choose(&program, &surroundings, |mpi| mpi.find_mpirun(&here));
     let printed = args.output == Path::new("-");
     let file = if printed { Path::new("job.yaml") } else { &args.output };
     let text = text::yaml(&program, &surroundings, &choice, file);
@@ -93,21 +92,6 @@ fn unusable(error: ExamineError) -> Failure {
         }
     };
     Failure::new(exit::UNAVAILABLE, error.to_string()).remedy(remedy)
-}
-
-/// The launcher of an MPI in PATH: the first one, or one whose name says whose it is.
-fn find_mpirun(mpi: Mpi, here: &Path) -> MpirunFound {
-    let names: &[&str] = match mpi {
-        Mpi::OpenMpi => &["mpirun.openmpi", "orterun", "prterun"],
-        Mpi::Mpich => &["mpirun.mpich", "mpiexec.hydra"],
-        Mpi::Unknown => &[],
-    };
-    let is_of = |name: Option<&str>| dialect_of(name, here).is_some_and(|dialect| mpi.is_of(dialect));
-    if is_of(None) {
-        return MpirunFound::First;
-    }
-    let named = names.iter().find(|name| is_of(Some(name)));
-    named.map_or(MpirunFound::Missing, |name| MpirunFound::Named((*name).to_owned()))
 }
 
 fn write(file: &Path, text: &str, force: bool) -> Result<(), Failure> {

@@ -9,8 +9,12 @@ use super::{interpose, requeue, site};
 use crate::allocation::{AllocationError, ManagerEntry, registry as managers};
 use crate::host::libraries::Libraries;
 use crate::host::program;
+use crate::launch::mpi::{Mpi, MpirunFound};
 use crate::launch::{LaunchError, Launcher, LauncherContext, registry as launchers};
-use crate::spec::{Chosen, JobSpec, NodeCount, Step};
+use crate::spec::{Chosen, JobSpec, NodeCount, RunSpec, Step};
+
+/// The launcher of programs of MPI.
+const MPIRUN: &str = "mpirun";
 
 /// The manager, the launcher and the program of a step.
 pub struct Prepared {
@@ -36,7 +40,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let working_directory = working_directory(step)?;
     let context =
         LauncherContext { run: &step.run, allocation: &spec.allocation, working_directory: &working_directory };
-    let launcher = launchers::open(&manager.facts, requested, &context)?;
+    let mut launcher = launchers::open(&manager.facts, requested, &context)?;
     let program = programs(step, &working_directory)?;
     let variables = step.run.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
     let libraries = Libraries::of(&program, &variables).map_err(PreflightError::from)?;
@@ -47,6 +51,23 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let source = step.source.facts.agent.name;
     if let Some((library, needed)) = libraries.source().filter(|(_, needed)| *needed != source && is_library(source)) {
         return Err(PreflightError::OtherSource { program, library: library.to_owned(), found: source, needed }.into());
+    }
+    if let Some((mpi, library)) = Mpi::linked(&libraries).filter(|_| step.run.ranks > 1)
+        && !(launcher.starts_mpi() && launcher.dialect().is_none_or(|dialect| mpi.is_of(dialect)))
+    {
+        let is_free = requested.is_none() && manager.facts.nodes == NodeCount::Asked;
+        let found = mpi.find_mpirun(&working_directory);
+        launcher = match (is_free, &found) {
+            (true, MpirunFound::First | MpirunFound::Named(_)) if may_share_nodes(mpi, step) => {
+                let launcher_program = found.name().map(str::to_owned);
+                let run = RunSpec { launcher_program, ..step.run.clone() };
+                launchers::open(&manager.facts, Some(MPIRUN), &LauncherContext { run: &run, ..context })?
+            }
+            _ => {
+                let remedy = mpi_remedy(mpi, &found, is_free);
+                return Err(PreflightError::OtherMpi { program, library, mpi: mpi.title(), remedy }.into());
+            }
+        };
     }
     if let Some(requeue) = &spec.requeue {
         requeue::check(requeue)?;
@@ -59,6 +80,28 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let supervisor = env::current_exe().map_err(LaunchError::Supervisor)?;
     let interposition = interpose::variables(step, &spec.allocation, &working_directory, &supervisor)?;
     Ok(Prepared { manager, launcher, program, working_directory, supervisor, interposition })
+}
+
+/// The daemons of Open MPI on virtual nodes have one host name, and several ranks of a node disturb each other.
+fn may_share_nodes(mpi: Mpi, step: &Step) -> bool {
+    mpi != Mpi::OpenMpi || step.run.ranks <= step.run.nodes
+}
+
+/// What starts a program of an MPI with its own mpirun. `is_free`: it would have been used, if that were possible.
+fn mpi_remedy(mpi: Mpi, found: &MpirunFound, is_free: bool) -> String {
+    match found {
+        MpirunFound::First | MpirunFound::Named(_) if is_free => {
+            "Open MPI starts one rank a virtual node only: write `ranks_per_node: 1` and as many `nodes`".to_owned()
+        }
+        MpirunFound::First => "write `run: {launcher: mpirun}`".to_owned(),
+        MpirunFound::Named(name) => format!("write `run: {{launcher: mpirun, launcher_program: {name}}}`"),
+        MpirunFound::Missing => {
+            format!(
+                "write `run: {{launcher: mpirun}}`, and load the module of {}: its mpirun is not in PATH",
+                mpi.title()
+            )
+        }
+    }
 }
 
 /// The working directory of the ranks, absolute.

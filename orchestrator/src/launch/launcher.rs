@@ -8,6 +8,7 @@ use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode};
 use holdfast_wire::environment;
 
 use super::error::LaunchError;
+use super::mpirun::Dialect;
 use super::plan::StepPlan;
 use super::step::Supervision;
 use crate::allocation::RemoteShell;
@@ -68,6 +69,11 @@ pub trait Launcher: Send + Sync {
     /// True if it connects the processes of programs of MPI, whose start can fail by chance.
     fn starts_mpi(&self) -> bool {
         false
+    }
+
+    /// The family of its mpirun, if it has one: it starts programs of its own MPI only.
+    fn dialect(&self) -> Option<Dialect> {
+        None
     }
 
     /// The plan of a generation.

@@ -1,7 +1,8 @@
 //! What follows from a program and its surroundings: manager, launcher and source, each with its reason.
 
-use super::program::{Finding, Mpi, Program};
+use super::program::{Finding, Program};
 use super::surroundings::Surroundings;
+use crate::launch::mpi::{Mpi, MpirunFound};
 
 /// The decisions of a new spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,16 +20,6 @@ pub struct Choice {
     /// An option of `srun`, without which each rank would be a program of one rank.
     pub launcher_option: Option<&'static str>,
     pub source: Finding<&'static str>,
-}
-
-/// The mpirun that starts programs of an MPI.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MpirunFound {
-    /// The first one in PATH.
-    First,
-    /// Another name in PATH.
-    Named(String),
-    Missing,
 }
 
 /// Decides. `mpirun` looks for the launcher of an MPI.

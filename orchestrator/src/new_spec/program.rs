@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::host::external_command::ExternalCommandError;
 use crate::host::libraries::{Libraries, file_contains};
 use crate::host::program::{self, ProgramError, find};
-use crate::launch::Dialect;
+use crate::launch::mpi::Mpi;
 
 /// At most this much of a script is read.
 const SCRIPT_READ: u64 = 256 << 10;
@@ -51,47 +51,6 @@ pub struct Program {
 pub struct Finding<T> {
     pub what: T,
     pub how: String,
-}
-
-/// An implementation of MPI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mpi {
-    OpenMpi,
-    /// MPICH and its relatives.
-    Mpich,
-    /// The one of a module that is loaded when the program runs.
-    Unknown,
-}
-
-impl Mpi {
-    /// The name, for people.
-    pub fn title(self) -> &'static str {
-        match self {
-            Mpi::OpenMpi => "Open MPI",
-            Mpi::Mpich => "MPICH",
-            Mpi::Unknown => "MPI",
-        }
-    }
-
-    /// True if this mpirun starts its programs.
-    pub fn is_of(self, dialect: Dialect) -> bool {
-        match self {
-            Mpi::OpenMpi => matches!(dialect, Dialect::OpenMpi | Dialect::Prrte),
-            Mpi::Mpich => dialect == Dialect::Hydra,
-            Mpi::Unknown => true,
-        }
-    }
-
-    /// The implementation of a library, by its name and path; `None` if it is none of MPI.
-    fn of(name: &str, path: Option<&Path>) -> Option<Mpi> {
-        let path = path.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
-        let path = path.unwrap_or_default().to_string_lossy().to_lowercase();
-        if name.starts_with("libmpich") || name.starts_with("libmpi.so.12") || path.contains("mpich") {
-            return Some(Mpi::Mpich);
-        }
-        let is_mpi = name.starts_with("libmpi.so") || name.starts_with("libmpi_");
-        is_mpi.then(|| if path.contains("mvapich") { Mpi::Mpich } else { Mpi::OpenMpi })
-    }
 }
 
 /// Examines the program of a command.
@@ -147,9 +106,8 @@ fn linked_source(libraries: &Libraries) -> Option<Finding<&'static str>> {
 }
 
 fn linked_mpi(libraries: &Libraries) -> Option<Finding<Mpi>> {
-    libraries
-        .iter()
-        .find_map(|(name, path)| Some(Finding { what: Mpi::of(name, path)?, how: format!("it is linked with {name}") }))
+    let (what, name) = Mpi::linked(libraries)?;
+    Some(Finding { what, how: format!("it is linked with {name}") })
 }
 
 /// The examples of this program use the API.
@@ -266,16 +224,6 @@ mod tests {
         assert_eq!(interpreter_of("\n"), None);
         assert_eq!(behind_env(&words("env A=1 B=2 ./pi 5")), words("./pi 5"));
         assert_eq!(behind_env(&words("./env A=1")), words("./env A=1"));
-    }
-
-    #[test]
-    fn libraries_of_mpi_are_told_apart_by_name_and_path() {
-        let of = |name: &str, path: &str| Mpi::of(name, Some(Path::new(path)));
-        assert_eq!(of("libmpich.so.12", "/lib/libmpich.so.12"), Some(Mpi::Mpich));
-        assert_eq!(of("libmpi.so.12", "/opt/intel/libmpi.so.12"), Some(Mpi::Mpich));
-        assert_eq!(of("libmpi.so.40", "/usr/lib/libmpi.so.40"), Some(Mpi::OpenMpi));
-        assert_eq!(of("libmpi_mpifh.so.40", "/usr/lib/libmpi_mpifh.so.40"), Some(Mpi::OpenMpi));
-        assert_eq!(of("libmpfr.so.6", "/usr/lib/libmpfr.so.6"), None);
     }
 
     #[test]

@@ -176,6 +176,10 @@ impl Launcher for MpirunLauncher {
         true
     }
 
+    fn dialect(&self) -> Option<Dialect> {
+        Some(self.dialect)
+    }
+
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let LaunchRequest { job_id, generation, placement, run, directory, .. } = request;
         let homes = request.homes();
