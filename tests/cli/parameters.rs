@@ -123,7 +123,9 @@ fn parameter_sets_its_key() {
     for (name, text, key, value) in set {
         let ran = explained(directory.path(), &[(name, text)]);
         assert_eq!(setting(&ran, key), format!("{value} {name}"), "{name}");
-        assert_eq!(ran.err, "", "{name}");
+        // The virtual nodes of this spec have no end.
+        let warning = if name == "SCR_HALT_SECONDS" { "warning: `before_end` has no effect: " } else { "" };
+        assert!(ran.err.starts_with(warning) && ran.err.is_empty() == warning.is_empty(), "{name}: {}", ran.err);
     }
     // Each parameter whose effect is described by a key is in this list, with that key.
     for declaration in declared().iter().filter(|declaration| declaration.source != AllowedSource::SystemFile) {

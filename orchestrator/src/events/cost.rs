@@ -239,10 +239,11 @@ impl Cost {
 
     /// The newest checkpoints, with the age of their state.
     pub fn ages(&self) -> String {
-        let shown = |newest: Option<(CheckpointId, Duration)>| {
-            newest.map_or_else(|| "none".to_owned(), |(id, age)| format!("{id} ({:.1} s old)", age.as_secs_f64()))
+        let shown = |kind: &str, newest: Option<(CheckpointId, Duration)>| match newest {
+            Some((id, age)) => format!("{kind} checkpoint {id} ({:.1} s old)", age.as_secs_f64()),
+            None => format!("{kind} checkpoint: none"),
         };
-        format!("protected checkpoint {}, flushed checkpoint {}", shown(self.protected), shown(self.flushed))
+        format!("{}, {}", shown("protected", self.protected), shown("flushed", self.flushed))
     }
 
     /// A warning if datasets were dropped.
