@@ -39,6 +39,18 @@ fn with_auto_checkpoints_take_a_small_part_of_the_time_of_programs_that_ask() {
     assert!(status.out.lines().any(|line| line.starts_with("checkpoint.every ") && line.contains(" auto ")));
 }
 
+/// Without the key, the first one of variables is due after 3 min.
+#[test]
+fn a_time_is_the_interval_of_the_first_level_of_variables() {
+    let world = World::new();
+    let job = Job::new(&world, 0).checkpoint("source: variables").checkpoint("every: 100ms").heat("--variables");
+    let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
+    let yaml = yaml.replace("\"--step-delay\", \"0\"", "\"--step-delay\", \"20\"");
+    let spec = world.write("job.yaml", &yaml);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    assert!(world.all("checkpoint_complete").iter().any(|event| event["level"] == 1));
+}
+
 /// The default of programs that do not call: a first checkpoint soon, the next one when it does not take too much.
 #[test]
 fn programs_without_calls_are_saved_as_often_as_it_takes_a_small_part_of_the_time() {

@@ -407,7 +407,7 @@ vocabulary! {
     RanksBlocked {
         generation: Generation,
         checkpoint: CheckpointId,
-        /// Milliseconds from their start call to the end of their complete call, the flush if they wait for it included.
+        /// Milliseconds from the start call to the end of the complete call, with a flush that they wait for.
         millis: u64,
     },
     /// A checkpoint was flushed to the prefix directory.

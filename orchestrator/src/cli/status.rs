@@ -34,10 +34,11 @@ Examples:
   holdfast status --json --prefix ./heat-run
 
 JSON: {version, job, job_id, prefix, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
-virtual_nodes, nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, unplaced: [{directory, path, files}…], \
-kept: [{node, path, prefix}…], \
+virtual_nodes, nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, \
+unplaced: [{directory, path, files}…], kept: [{node, path, prefix}…], \
 cost: {elapsed_ms, failures, lost_work_ms, detection_ms, restart_ms, blocked_ms, checkpoints_complete, \
-checkpoints_dropped, newest_protected: {checkpoint, age_ms}, newest_flushed: {checkpoint, age_ms}}, halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
+checkpoints_dropped, newest_protected: {checkpoint, age_ms}, newest_flushed: {checkpoint, age_ms}}, \
+halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
 checkpoint of variables, or null; \
 stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \

@@ -41,6 +41,9 @@ const CRC_ON_COPY: Parameter = Parameter { default: Some("0"), spelling: Some(CR
 /// Without the parameter it is 1 MiB: SCR's messages of 128 KiB suit MPI.
 const MESSAGE_BUFFER: Parameter =
     Parameter { default: Some("128KB"), effect: "key {key}; without it 1 MiB", ..scr("SCR_MPI_BUF_SIZE") };
+/// SCR leaves the flush out.
+const OVERHEAD: Parameter =
+    Parameter { effect: "key {key}; with the flushes that ranks wait for", ..scr("SCR_CHECKPOINT_OVERHEAD") };
 /// Selects one scheme, or several descriptors.
 const COPY_TYPE: Parameter = Parameter {
     value: Some(ParameterValue::Text),
@@ -407,7 +410,7 @@ keys! {
     /// This many seconds after the last checkpoint; 0 = not used.
     seconds = whole(0..=u32::MAX.into()).or(0).scr("SCR_CHECKPOINT_SECONDS"),
     /// While checkpointing takes less than this percentage of the time; 0 = not used.
-    overhead = percent().or(0.0).scr("SCR_CHECKPOINT_OVERHEAD"),
+    overhead = percent().or(0.0).scr(OVERHEAD),
     |_section| { NeedPolicy { interval, seconds, overhead } }
 }
 

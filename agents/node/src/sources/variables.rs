@@ -115,6 +115,19 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    #[test]
+    fn with_a_limit_snapshots_are_left_out_while_checkpoints_take_more_of_the_time() {
+        let mut limited = Snapshots { share: 5.0, ..snapshots(10, 0, 0, 0) };
+        assert_eq!(limited.due_level(at(10), false, None), Some(Level::Local));
+        limited.checkpoint_begins(at(10));
+        limited.level_complete(at(12), Level::Local);
+        limited.ranks_go_on(at(12));
+        // Two seconds are 5 % of 40.
+        assert_eq!(limited.due_level(at(12 + 37), false, None), None);
+        assert_eq!(limited.due_level(at(12 + 37), true, None), Some(Level::Local), "a halt does not wait");
+        assert_eq!(limited.due_level(at(12 + 38), false, None), Some(Level::Local));
+    }
+
     fn snapshots(local: u64, partner: u64, parity: u64, prefix: u64) -> Snapshots {
         let [local, partner, parity, prefix] = [local, partner, parity, prefix].map(at);
         let intervals = SnapshotIntervals { local, partner, parity, prefix };
