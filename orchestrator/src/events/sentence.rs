@@ -141,8 +141,8 @@ impl LogEvent {
                  their agents answer"
             ),
             LogEvent::CheckpointsBlock { percent, limit, every_ms } => format!(
-                "warning: checkpoints blocked the ranks for {percent} % of the time; `checkpoint: {{every: {}s}}` would \
-                 have kept it at {limit} %, and `every: auto` keeps it there",
+                "warning: checkpoints blocked the ranks for {percent} % of the time; `checkpoint: {{every: {}s}}` \
+                 would have kept it at {limit} %, and `every: auto` keeps it there",
                 every_ms.div_ceil(1000).max(1)
             ),
             LogEvent::FromBeginning { generation, reason } => {
