@@ -118,14 +118,14 @@ mod tests {
     #[test]
     fn with_a_limit_snapshots_are_left_out_while_checkpoints_take_more_of_the_time() {
         let mut limited = Snapshots { share: 5.0, ..snapshots(10, 0, 0, 0) };
-        assert_eq!(limited.due_level(at(10), false, None), Some(Level::Local));
-        limited.checkpoint_begins(at(10));
-        limited.level_complete(at(12), Level::Local);
-        limited.ranks_go_on(at(12));
+        assert_eq!(limited.due_level(at(110), false, None), Some(Level::Local));
+        limited.checkpoint_begins(at(110));
+        limited.level_complete(at(112), Level::Local);
+        limited.ranks_go_on(at(112));
         // Two seconds are 5 % of 40.
-        assert_eq!(limited.due_level(at(12 + 37), false, None), None);
-        assert_eq!(limited.due_level(at(12 + 37), true, None), Some(Level::Local), "a halt does not wait");
-        assert_eq!(limited.due_level(at(12 + 38), false, None), Some(Level::Local));
+        assert_eq!(limited.due_level(at(112 + 37), false, None), None);
+        assert_eq!(limited.due_level(at(112 + 37), true, None), Some(Level::Local), "a halt does not wait");
+        assert_eq!(limited.due_level(at(112 + 38), false, None), Some(Level::Local));
     }
 
     fn snapshots(local: u64, partner: u64, parity: u64, prefix: u64) -> Snapshots {

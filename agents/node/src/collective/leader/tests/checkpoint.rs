@@ -23,6 +23,7 @@ fn a_checkpoint_is_prepared_sealed_encoded_committed_and_noted_in_this_order() {
         world.reported()[1..],
         ["checkpoint_started", "checkpoint_complete", "encode_started", "checkpoint_protected"]
     );
+    assert_eq!(world.blocked, [CheckpointId(1)]);
     let complete = world.events.iter().find_map(|event| match event {
         AgentEvent::CheckpointComplete { bytes, .. } => Some(*bytes),
         _ => None,
@@ -49,6 +50,7 @@ fn a_rank_that_could_not_write_its_files_drops_the_checkpoint_on_all_nodes() {
     assert_eq!(completed, Ok(Reply::Completed { checkpoint: CheckpointId(1), kept: false, halt: None }));
     assert_eq!(kept(&world, "n0"), [0u64; 0]);
     let AgentEvent::CheckpointFailed { reason, .. } = world.events.last().unwrap() else { panic!() };
+    assert_eq!(world.blocked.len(), 1, "a dropped one has blocked the ranks too");
     assert!(reason.contains("rank 2 could not write"), "{reason}");
     assert_eq!(world.checkpoint(), CheckpointId(2), "its id is not given out again");
 }

@@ -50,6 +50,8 @@ pub(super) struct World {
     pub(super) saved_flushes: UnfinishedFlushes,
     /// Reported events, oldest first.
     pub(super) events: Vec<AgentEvent>,
+    /// The datasets of which it was reported how long they blocked the ranks; not in `events`.
+    pub(super) blocked: Vec<CheckpointId>,
     /// The results that each node received, oldest first.
     pub(super) answers: Vec<(NodeName, u64, Arc<Outcome>)>,
     /// Names of the performed file work, oldest first.
@@ -95,6 +97,7 @@ impl World {
             saved: LeaderMemory::fresh(GENERATION),
             saved_flushes: UnfinishedFlushes::fresh(GENERATION),
             events: Vec::new(),
+            blocked: Vec::new(),
             answers: Vec::new(),
             works: Vec::new(),
             orders: Vec::new(),
@@ -331,6 +334,7 @@ impl World {
                 LeaderAction::Answer { nodes, seq, outcome } => {
                     self.answers.extend(nodes.into_iter().map(|node| (node, seq, outcome.clone())));
                 }
+                LeaderAction::Emit(AgentEvent::RanksBlocked { checkpoint, .. }) => self.blocked.push(checkpoint),
                 LeaderAction::Emit(event) => self.events.push(event),
                 LeaderAction::Perform { work, .. } if (self.hold_work)(&work) => {}
                 LeaderAction::Perform { id, work } => {
