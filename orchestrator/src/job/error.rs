@@ -145,9 +145,9 @@ impl RunError {
             | RunError::UnderWay { .. }
             | RunError::OtherKind { .. }
             | RunError::OtherPairs { .. }
-            | RunError::Preflight(PreflightError::Command { .. } | PreflightError::OtherSource { .. }) => {
-                exit::CONFIGURATION
-            }
+            | RunError::Preflight(
+                PreflightError::Command { .. } | PreflightError::OtherSource { .. } | PreflightError::OtherMpi { .. },
+            ) => exit::CONFIGURATION,
             RunError::Allocation(error) if error.is_configuration() => exit::CONFIGURATION,
             RunError::Undrained { unwritable: true, .. } => exit::CANNOT_WRITE,
             RunError::Undrained { unwritable: false, .. } => exit::DAMAGED_DATA,
