@@ -51,7 +51,7 @@ pub struct CheckArgs {
     reference: bool,
 }
 
-/// What is said of a program that may exist on the nodes.
+/// The warning about a program that may exist on the nodes.
 const NOT_A_NODE: &str = "this machine may be none of the nodes: there, the program must exist at the same path on all \
                           of them, and where `holdfast run` is called";
 

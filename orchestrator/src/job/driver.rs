@@ -325,7 +325,7 @@ impl Opening<'_> {
     }
 }
 
-/// The percentage of the time from which on it is said that checkpoints block the ranks: not where they are as often as
+/// The percentage of the time above which blocked ranks are a warning: not where they are as often as
 /// that allows.
 fn share_limit(step: &Step) -> Option<u8> {
     let checkpoint = &step.checkpoint;

@@ -14,7 +14,7 @@ pub(super) struct Reporter {
     pub(super) event_log: Option<EventLog>,
     pub(super) screen: Screen,
     pub(super) costs: Costs,
-    /// The percentage of the time from which on it is said that checkpoints block the ranks; `None`: never.
+    /// The percentage of the time above which blocked ranks are a warning; `None`: never.
     pub(super) share: Option<u8>,
 }
 

@@ -39,7 +39,7 @@ impl Mpi {
         libraries.iter().find_map(|(name, path)| Some((Mpi::of(name, path)?, name.to_owned())))
     }
 
-    /// Its mpirun in PATH: the first one, or one whose name says whose it is.
+    /// Its mpirun in PATH: the first one, or one with the name of the MPI.
     pub fn find_mpirun(self, here: &Path) -> MpirunFound {
         let names: &[&str] = match self {
             Mpi::OpenMpi => &["mpirun.openmpi", "orterun", "prterun"],
