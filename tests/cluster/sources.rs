@@ -13,11 +13,12 @@ fn loses_a_node(cluster: &Cluster, job: &Job<'_>) {
     cluster.docker("kill", "n2");
 }
 
-/// The lost files were rebuilt, on another node.
+/// The lost files were rebuilt, on another node, and nothing else failed but the start of Open MPI (docs/mpirun.md).
 fn assert_rebuilt(output: &str, ranks: &str) {
     assert!(output.contains("node failure: n2"), "{output}");
     assert!(output.contains(&format!("rebuilt: {ranks}")), "{output}");
-    assert!(!output.contains("generation 3 launched"), "{output}");
+    let crashed = output.matches("the ranks crashed before they had joined").count();
+    assert!(!output.contains(&format!("generation {} launched", 3 + crashed)), "{output}");
 }
 
 #[test]

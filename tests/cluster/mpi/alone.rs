@@ -5,7 +5,7 @@ use super::{MPICH, Mpi, OPEN_MPI, switched_off};
 fn without_an_agent(mpi: Mpi) {
     let cluster = crate::cluster();
     let program = mpi.compile_c(&cluster);
-    let srun = format!("srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --mpi={} {program} own 20 result", mpi.plugin);
+    let srun = format!("{} {program} own 20 result", mpi.srun_alone(4));
     let (output, code) = cluster.as_user("alone", &[], &format!("timeout 30 {srun}; code=$?; ls; exit $code"));
     assert!(output.contains("SCR_Init: this program needs a Holdfast agent"), "{output}");
     assert!(output.contains("holdfast run -- PROGRAM") && output.contains("SCR_ENABLE=0"), "{output}");

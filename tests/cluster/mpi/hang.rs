@@ -14,15 +14,17 @@ fn hang_of_rank_leaves_stack_and_loses_no_node() {
         OPEN_MPI.submit(&cluster, "hang", &command, "health: {hang_after: 3s, busy_hang_after: 5s, down_after: 15s}");
     let (output, code) = job.finish();
     assert_eq!(code, 0, "{output}");
-    assert!(output.contains("generation 1 ended: the application hangs:"), "{output}");
-    assert!(
-        output.contains("generation 2 on n1 n2 n3,") && !output.contains("is down"),
-        "no node is excluded:\n{output}"
-    );
     let hang = job.events().into_iter().find(|event| event["event"] == "hang").unwrap();
     assert!(hang["ranks"].as_array().unwrap().contains(&serde_json::json!(1)), "{hang}");
-    let stack = job.run("cat heat-run/.holdfast/generations/1/rank_1.stack");
-    assert!(stack.starts_with("rank 1 of generation 1 on n1\n"), "{stack}");
+    // The first one, unless Open MPI crashed in it.
+    let hung = hang["generation"].as_u64().unwrap();
+    assert!(output.contains(&format!("generation {hung} ended: the application hangs:")), "{output}");
+    assert!(
+        output.contains(&format!("generation {} on n1 n2 n3,", hung + 1)) && !output.contains("is down"),
+        "no node is excluded:\n{output}"
+    );
+    let stack = job.run(&format!("cat heat-run/.holdfast/generations/{hung}/rank_1.stack"));
+    assert!(stack.starts_with(&format!("rank 1 of generation {hung} on n1\n")), "{stack}");
     assert!(stack.contains("waits_for_ever") && stack.contains("in main"), "{stack}");
     let (hash, step, loaded) = result(&job, "result");
     assert_eq!((step, loaded.as_str()), (30, "step.30"));
