@@ -51,6 +51,17 @@ fn a_time_is_the_interval_of_the_first_level_of_variables() {
     assert!(world.all("checkpoint_complete").iter().any(|event| event["level"] == 1));
 }
 
+#[test]
+fn with_auto_checkpoints_of_variables_take_a_small_part_of_the_time() {
+    let world = World::new();
+    let job = Job::new(&world, 0).checkpoint("source: variables").checkpoint("every: auto").heat("--variables");
+    let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
+    let spec = world.write("job.yaml", &yaml);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    let (complete, all) = (world.all("checkpoint_complete").len(), 40);
+    assert!((1..all).contains(&complete), "the first one at once, and not each: {complete}");
+}
+
 /// The default of programs that do not call: a first checkpoint soon, the next one when it does not take too much.
 #[test]
 fn programs_without_calls_are_saved_as_often_as_it_takes_a_small_part_of_the_time() {

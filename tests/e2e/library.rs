@@ -169,7 +169,7 @@ fn a_start_of_the_library_from_the_beginning_is_reported_as_one_and_compared_wit
     world.assert_nothing_is_left();
 }
 
-/// MPICH's mpirun. Open MPI's daemons cannot share a machine under different names.
+/// MPICH's mpirun.
 pub fn hydra() -> &'static str {
     let recognised = |program: &&str| {
         let version = Command::new(program).arg("--version").output();

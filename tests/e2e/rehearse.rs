@@ -45,6 +45,16 @@ fn a_rehearsal_loses_a_node_restores_the_job_and_leaves_nothing() {
 }
 
 #[test]
+fn a_rehearsal_ends_after_its_limit() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0);
+    job.steps = 1_000_000;
+    let ran = rehearse(&world, &job, &["--after", "1000000", "--limit", "2s"], 69);
+    ran.prints(&["limit: the job is halted after 2s at the latest", "the fault was not injected: its moment did not"]);
+    assert_nothing_is_left(&world);
+}
+
+#[test]
 fn the_results_of_the_disturbed_and_the_undisturbed_run_are_compared() {
     let world = World::new();
     let mut job = Job::new(&world, 0);

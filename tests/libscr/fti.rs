@@ -4,8 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use holdfast_testkit::harness::ignore;
-
 use crate::world::{FTI, Link, VARIABLES, World, holdfast, in_repository, needs, output, program_source, quiet, sum};
 
 const SOURCE: &str = "source: variables, redundancy: [{scheme: xor, set_size: 3}]";
@@ -184,20 +182,9 @@ fn header_of_fti_is_accepted_by_strict_compilers() {
     }
 }
 
-/// MPICH's compiler and launcher. Open MPI's daemons cannot share a machine under different names.
-fn mpich(compiler: &str) {
-    let is_mpich = |program: &str, name: &str| {
-        let version = Command::new(program).arg("--version").output();
-        version.is_ok_and(|version| name.is_empty() || output(&version).contains(name))
-    };
-    if !is_mpich(compiler, "") || !is_mpich("mpirun.mpich", "HYDRA") {
-        ignore("MPICH (libmpich-dev, mpich) is not installed");
-    }
-}
-
 /// A program of the page in MPI, on virtual nodes of which one is lost. Without `launcher`, it gets its own mpirun.
-fn runs_in_mpi(compiler: &str, module: &[&Path], language: &str, name: &str) -> Output {
-    mpich(compiler);
+fn runs_in_mpi(mpi: &str, compiler: &str, module: &[&Path], language: &str, name: &str) -> Output {
+    needs(compiler);
     let world = World::new();
     let source = world.program_of_page("docs/libfti.md", language, name);
     let sources: Vec<&Path> = module.iter().copied().chain([source.as_path()]).collect();
@@ -206,19 +193,27 @@ fn runs_in_mpi(compiler: &str, module: &[&Path], language: &str, name: &str) -> 
     let refused = world.run_on(4, "launcher: local,", &[program.to_str().unwrap()], SOURCE, faults, "");
     let text = output(&refused);
     assert_eq!(refused.status.code(), Some(78), "{text}");
-    assert!(text.contains("(MPICH), and the launcher would start each rank as a program of its own"), "{text}");
+    let refusal = format!("({mpi}), and the launcher would start each rank as a program of its own");
+    assert!(text.contains(&refusal), "{text}");
     assert!(text.contains("write `run: {launcher: mpirun"), "{text}");
     world.run_on(4, "", &[program.to_str().unwrap()], SOURCE, faults, "")
 }
 
 #[test]
 fn c_program_of_the_page_runs_in_mpi_and_restarts_after_node_loss() {
-    let ran = runs_in_mpi("mpicc.mpich", &[], "c", "heat.c");
+    let ran = runs_in_mpi("MPICH", "mpicc.mpich", &[], "c", "heat.c");
+    assert!(ran.status.success() && output(&ran).contains("6 ranks: 106050000"), "{}", output(&ran));
+}
+
+/// Its daemons share a host name, and two ranks of each node the names of what they share.
+#[test]
+fn c_program_of_the_page_runs_in_open_mpi_with_two_ranks_a_virtual_node() {
+    let ran = runs_in_mpi("Open MPI", "mpicc.openmpi", &[], "c", "heat.c");
     assert!(ran.status.success() && output(&ran).contains("6 ranks: 106050000"), "{}", output(&ran));
 }
 
 #[test]
 fn fortran_program_of_the_page_runs_in_mpi_and_restarts_after_node_loss() {
-    let ran = runs_in_mpi("mpif90.mpich", &[&FTI.include("fti.f90")], "fortran", "heat.f90");
+    let ran = runs_in_mpi("MPICH", "mpif90.mpich", &[&FTI.include("fti.f90")], "fortran", "heat.f90");
     assert!(ran.status.success() && output(&ran).contains("6 ranks: 106050000"), "{}", output(&ran));
 }

@@ -156,6 +156,13 @@ fn assert_survived(tutorial: &Tutorial, prefix: &str) {
     assert_eq!(named("restarted").last().unwrap()["source"], "rebuilt");
 }
 
+fn needs_module(name: &str) {
+    let tried = Command::new("/usr/bin/python3").args(["-c", &format!("import {name}")]).status();
+    if !tried.is_ok_and(|status| status.success()) {
+        ignore(&format!("{name} of /usr/bin/python3 is not installed"));
+    }
+}
+
 #[test]
 fn the_mpi_program_in_c_has_the_same_result_after_a_loss() {
     needs("mpicc.mpich");
@@ -164,6 +171,7 @@ fn the_mpi_program_in_c_has_the_same_result_after_a_loss() {
     let printed = tutorial.run("c.md");
     result(&printed, "4 ranks, 1000 steps: ");
     assert_survived(&tutorial, "rod_safe-run");
+    assert_survived(&tutorial, "rod_files-run");
 }
 
 #[test]
@@ -179,15 +187,24 @@ fn the_program_in_fortran_has_the_same_result_after_a_loss() {
 
 #[test]
 fn the_program_in_python_has_the_same_result_after_a_loss() {
-    if !Command::new("/usr/bin/python3").args(["-c", "import numpy"]).status().is_ok_and(|status| status.success()) {
-        ignore("NumPy of /usr/bin/python3 is not installed");
-    }
+    needs_module("numpy");
     let tutorial = Tutorial::new();
     let printed = tutorial.run("python.md");
     for rank in 0..4 {
         result(&printed, &format!("rank {rank} of 4: "));
     }
     assert_survived(&tutorial, "rod-run");
+}
+
+#[test]
+fn the_program_with_mpi4py_has_the_same_result_after_a_loss() {
+    needs_module("numpy");
+    needs_module("mpi4py");
+    needs("mpirun.openmpi");
+    let tutorial = Tutorial::new();
+    let printed = tutorial.run("mpi4py.md");
+    result(&printed, "4 ranks: ");
+    assert_survived(&tutorial, "rod_mpi-run");
 }
 
 #[test]

@@ -274,6 +274,8 @@ pub fn quiet(command: &mut Command) -> &mut Command {
             command.env_remove(name);
         }
     }
+    // Tests may run as root, which Open MPI refuses otherwise.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     // Set by cargo; it may lead to a libscr of an earlier build.
     command.env_remove("LD_LIBRARY_PATH")
 }

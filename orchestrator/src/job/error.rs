@@ -184,10 +184,10 @@ pub enum PreflightError {
     )]
     OtherSource { program: PathBuf, library: PathBuf, found: &'static str, needed: &'static str },
     #[error(
-        "{} is linked with {library} ({mpi}), and the launcher would start each rank as a program of its own; {remedy}",
+        "{}: {how} ({mpi}), and the launcher would start each rank as a program of its own; {remedy}",
         program.display()
     )]
-    OtherMpi { program: PathBuf, library: String, mpi: &'static str, remedy: String },
+    OtherMpi { program: PathBuf, how: String, mpi: &'static str, remedy: String },
     /// The library of `checkpoint.interpose`.
     #[error(
         "`checkpoint.interpose.files` needs libscr_interpose, which is not in {}; install it there, or write its path \

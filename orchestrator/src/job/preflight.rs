@@ -10,6 +10,7 @@ use crate::allocation::{AllocationError, ManagerEntry, registry as managers};
 use crate::host::libraries::Libraries;
 use crate::host::program;
 use crate::launch::mpi::{Mpi, MpirunFound};
+use crate::launch::script::{Finding, Script, linked_mpi};
 use crate::launch::{LaunchError, Launcher, LauncherContext, registry as launchers};
 use crate::spec::{Chosen, JobSpec, NodeCount, RunSpec, Step};
 
@@ -52,20 +53,21 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     if let Some((library, needed)) = libraries.source().filter(|(_, needed)| *needed != source && is_library(source)) {
         return Err(PreflightError::OtherSource { program, library: library.to_owned(), found: source, needed }.into());
     }
-    if let Some((mpi, library)) = Mpi::linked(&libraries).filter(|_| step.run.ranks > 1)
+    if step.run.ranks > 1
+        && let Some(Finding { what: mpi, how }) = uses_mpi(step, &program, &libraries, &working_directory, &variables)
         && !(launcher.starts_mpi() && launcher.dialect().is_none_or(|dialect| mpi.is_of(dialect)))
     {
         let is_free = requested.is_none() && manager.facts.nodes == NodeCount::Asked;
         let found = mpi.find_mpirun(&working_directory);
         launcher = match (is_free, &found) {
-            (true, MpirunFound::First | MpirunFound::Named(_)) if may_share_nodes(mpi, step) => {
+            (true, MpirunFound::First | MpirunFound::Named(_)) => {
                 let launcher_program = found.name().map(str::to_owned);
                 let run = RunSpec { launcher_program, ..step.run.clone() };
                 launchers::open(&manager.facts, Some(MPIRUN), &LauncherContext { run: &run, ..context })?
             }
             _ => {
-                let remedy = mpi_remedy(mpi, &found, is_free);
-                return Err(PreflightError::OtherMpi { program, library, mpi: mpi.title(), remedy }.into());
+                let remedy = mpi_remedy(mpi, &found);
+                return Err(PreflightError::OtherMpi { program, how, mpi: mpi.title(), remedy }.into());
             }
         };
     }
@@ -82,17 +84,28 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     Ok(Prepared { manager, launcher, program, working_directory, supervisor, interposition })
 }
 
-/// The daemons of Open MPI on virtual nodes have one host name, and several ranks of a node disturb each other.
-fn may_share_nodes(mpi: Mpi, step: &Step) -> bool {
-    mpi != Mpi::OpenMpi || step.run.ranks <= step.run.nodes
+/// The MPI that the program is linked with, or that its script imports.
+fn uses_mpi(
+    step: &Step,
+    program: &Path,
+    libraries: &Libraries,
+    here: &Path,
+    variables: &BTreeMap<String, Option<String>>,
+) -> Option<Finding<Mpi>> {
+    let linked = linked_mpi("it", libraries);
+    if linked.is_some() {
+        return linked;
+    }
+    let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
+    let script = Script::of(&step.run.command, program, here, path.as_deref())?;
+    let interpreter = script.interpreter.as_ref().and_then(|path| Libraries::of(path, variables).ok());
+    let linked = interpreter.and_then(|libraries| linked_mpi("its interpreter", &libraries));
+    linked.or_else(|| script.mpi(true, variables))
 }
 
-/// What starts a program of an MPI with its own mpirun. `is_free`: it would have been used, if that were possible.
-fn mpi_remedy(mpi: Mpi, found: &MpirunFound, is_free: bool) -> String {
+/// What starts a program of an MPI with its own mpirun.
+fn mpi_remedy(mpi: Mpi, found: &MpirunFound) -> String {
     match found {
-        MpirunFound::First | MpirunFound::Named(_) if is_free => {
-            "Open MPI starts one rank a virtual node only: write `ranks_per_node: 1` and as many `nodes`".to_owned()
-        }
         MpirunFound::First => "write `run: {launcher: mpirun}`".to_owned(),
         MpirunFound::Named(name) => format!("write `run: {{launcher: mpirun, launcher_program: {name}}}`"),
         MpirunFound::Missing => {

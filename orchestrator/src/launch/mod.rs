@@ -51,6 +51,7 @@ pub mod output;
 pub mod plan;
 mod ranks;
 pub mod registry;
+pub(crate) mod script;
 pub mod srun;
 pub mod ssh;
 pub mod step;

@@ -1,8 +1,9 @@
 //! What follows from a program and its surroundings: manager, launcher and source, each with its reason.
 
-use super::program::{Finding, Program};
+use super::program::Program;
 use super::surroundings::Surroundings;
 use crate::launch::mpi::{Mpi, MpirunFound};
+use crate::launch::script::Finding;
 
 /// The decisions of a new spec.
 #[derive(Clone, Debug, PartialEq, Eq)]

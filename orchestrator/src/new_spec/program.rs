@@ -1,25 +1,17 @@
 //! What a program is: which library makes its checkpoints, and which MPI it uses.
-//!
-//! A script is looked through as far as that is plain: its interpreter's libraries, and what Python imports.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::host::external_command::ExternalCommandError;
 use crate::host::libraries::{Libraries, file_contains};
 use crate::host::program::{self, ProgramError, find};
 use crate::launch::mpi::Mpi;
+use crate::launch::script::{Finding, Script, behind_env, linked_mpi};
 
-/// At most this much of a script is read.
-const SCRIPT_READ: u64 = 256 << 10;
 /// Functions of Holdfast's libraries, in programs that are linked statically, and the source that serves them.
 const STATIC: [(&str, &str); 2] = [("holdfast_snapshot", "variables"), ("HOLDFAST_Rank", "scr")];
-/// Modules of Python, and the source that serves programs that import them.
-const MODULES: [(&str, &str); 3] = [("holdfast.variables", "variables"), ("holdfast", "scr"), ("scr", "scr")];
-
 /// A program cannot be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum ExamineError {
@@ -46,13 +38,6 @@ pub struct Program {
     pub mpi: Option<Finding<Mpi>>,
 }
 
-/// What was found, and how: "it is linked with …".
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding<T> {
-    pub what: T,
-    pub how: String,
-}
-
 /// Examines the program of a command.
 ///
 /// # Errors
@@ -66,22 +51,12 @@ pub fn examine(command: &[String], here: &Path, path: Option<&OsStr>) -> Result<
     if program::ourselves().is_ok_and(|own| own == found) {
         return Ok(example(given, &words[1..]));
     }
-    let argument = words[1..].iter().find(|word| !word.starts_with('-')).map(|word| here.join(word));
-    let (script, interpreter) = match (is_python(&found), head(&found).strip_prefix("#!")) {
-        // `python3` itself may be a script that selects a version.
-        (true, _) => (argument.filter(|script| script.is_file()), Some(found.clone())),
-        (false, Some(head)) => {
-            let interpreter = interpreter_of(head).and_then(|name| find(&name, here, path).ok());
-            (Some(found.clone()), interpreter)
-        }
-        (false, None) => (None, None),
-    };
-    let Some(script) = script else { return binary(given) };
-    let of_interpreter = interpreter.map(|path| Libraries::of(&path, &BTreeMap::new())).transpose()?;
-    let imported = imports(&head(&script));
-    let source = imported.source.or_else(|| linked_source(of_interpreter.as_ref()?));
-    let mpi = imported.mpi.or_else(|| linked_mpi(of_interpreter.as_ref()?));
-    Ok(Program { name: job_name(&script), path: script, source, mpi, ..given })
+    let Some(script) = Script::of(command, &found, here, path) else { return binary(given) };
+    let none = BTreeMap::new();
+    let of_interpreter = script.interpreter.as_ref().map(|path| Libraries::of(path, &none)).transpose()?;
+    let source = script.source().or_else(|| linked_source(of_interpreter.as_ref()?));
+    let mpi = script.mpi(false, &none).or_else(|| linked_mpi("it", of_interpreter.as_ref()?));
+    Ok(Program { name: job_name(&script.path), path: script.path, source, mpi, ..given })
 }
 
 /// A program that is no script.
@@ -96,18 +71,13 @@ fn binary(given: Program) -> Result<Program, ExamineError> {
         found.map(|(function, source)| Finding { what: *source, how: format!("it contains {function}") })
     };
     let source = linked_source(&libraries).or_else(inside);
-    let mpi = linked_mpi(&libraries);
+    let mpi = linked_mpi("it", &libraries);
     Ok(Program { source, mpi, ..given })
 }
 
 fn linked_source(libraries: &Libraries) -> Option<Finding<&'static str>> {
     let (library, source) = libraries.source()?;
     Some(Finding { what: source, how: format!("it is linked with {}", library.display()) })
-}
-
-fn linked_mpi(libraries: &Libraries) -> Option<Finding<Mpi>> {
-    let (what, name) = Mpi::linked(libraries)?;
-    Some(Finding { what, how: format!("it is linked with {name}") })
 }
 
 /// The examples of this program use the API.
@@ -119,72 +89,6 @@ fn example(given: Program, arguments: &[String]) -> Program {
     let what = if options.iter().any(|option| option == "--variables") { "variables" } else { "scr" };
     let source = Some(Finding { what, how: "it is an example of Holdfast".to_owned() });
     Program { source, name: name.clone(), ..given }
-}
-
-/// The command behind `env NAME=value …`.
-fn behind_env(command: &[String]) -> &[String] {
-    let is_env = |word: &String| Path::new(word).file_name() == Some(OsStr::new("env"));
-    if !command.first().is_some_and(is_env) {
-        return command;
-    }
-    let at = command.iter().skip(1).position(|word| !word.contains('=')).map(|at| at + 1);
-    at.map_or(command, |at| &command[at..])
-}
-
-/// The beginning of a file, as text; empty if it is a program.
-fn head(path: &Path) -> String {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(SCRIPT_READ).read_to_end(&mut bytes));
-    if read.is_err() || bytes.starts_with(b"\x7fELF") {
-        return String::new();
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The interpreter in the first line of a script, without its `#!`; behind `env`, the first word that is no option.
-fn interpreter_of(head: &str) -> Option<String> {
-    let mut words = head.lines().next()?.split_whitespace();
-    let first = words.next()?;
-    let is_env = Path::new(first).file_name() == Some(OsStr::new("env"));
-    let named = if is_env { words.find(|word| !word.starts_with('-') && !word.contains('='))? } else { first };
-    Some(named.to_owned())
-}
-
-fn is_python(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"))
-}
-
-#[derive(Debug, Default, PartialEq)]
-struct Imports {
-    source: Option<Finding<&'static str>>,
-    mpi: Option<Finding<Mpi>>,
-}
-
-/// What a script of Python imports; nothing of other scripts.
-fn imports(script: &str) -> Imports {
-    let modules: Vec<String> = script.lines().flat_map(imported).collect();
-    let known = |name: &str| modules.iter().any(|module| module == name || module.starts_with(&format!("{name}.")));
-    let how = |name: &str| format!("it imports {name}");
-    let source = MODULES.iter().find(|(name, _)| known(name));
-    Imports {
-        source: source.map(|(name, source)| Finding { what: *source, how: how(name) }),
-        mpi: known("mpi4py").then(|| Finding { what: Mpi::Unknown, how: how("mpi4py") }),
-    }
-}
-
-/// The modules of a line `import a, b as c` or `from a import b`; of the latter also `a.b`.
-fn imported(line: &str) -> Vec<String> {
-    let line = line.trim();
-    let first = |text: &str| text.split_whitespace().next().unwrap_or_default().to_owned();
-    if let Some(modules) = line.strip_prefix("import ") {
-        return modules.split(',').map(first).collect();
-    }
-    let Some((module, names)) = line.strip_prefix("from ").and_then(|rest| rest.split_once(" import ")) else {
-        return Vec::new();
-    };
-    let module = first(module);
-    let inner = names.split(',').map(|name| format!("{module}.{}", first(name)));
-    inner.chain([module.clone()]).collect()
 }
 
 /// The name of the file without its ending, as part of a path.
@@ -199,32 +103,6 @@ fn job_name(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(line: &str) -> Vec<String> {
-        line.split(' ').map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn the_imports_of_a_script_decide_the_source_and_mpi() {
-        let of = |script: &str| {
-            let found = imports(script);
-            (found.source.map(|found| found.what), found.mpi.map(|found| found.what))
-        };
-        assert_eq!(of("import numpy\nimport scr\n"), (Some("scr"), None));
-        assert_eq!(of("import holdfast\nfrom mpi4py import MPI\n"), (Some("scr"), Some(Mpi::Unknown)));
-        assert_eq!(of("from holdfast import variables as v\n"), (Some("variables"), None));
-        assert_eq!(of("import os, holdfast.variables\n"), (Some("variables"), None));
-        assert_eq!(of("import scratch\n# import scr\necho import scr\n"), (None, None));
-    }
-
-    #[test]
-    fn the_interpreter_is_found_behind_env() {
-        assert_eq!(interpreter_of("/bin/sh -e\necho").as_deref(), Some("/bin/sh"));
-        assert_eq!(interpreter_of(" /usr/bin/env -S python3 -u\n").as_deref(), Some("python3"));
-        assert_eq!(interpreter_of("\n"), None);
-        assert_eq!(behind_env(&words("env A=1 B=2 ./pi 5")), words("./pi 5"));
-        assert_eq!(behind_env(&words("./env A=1")), words("./env A=1"));
-    }
 
     #[test]
     fn the_name_of_a_job_can_be_part_of_a_path() {

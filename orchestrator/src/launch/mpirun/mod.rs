@@ -189,8 +189,10 @@ impl Launcher for MpirunLauncher {
             let mut shell = shell.ok_or_else(|| LaunchError::NoWay { node: node.name.clone() })?;
             if let Some(of_node) = request.node_variables.get(&node.name) {
                 let socket = request.socket(&node.name)?.to_string_lossy().into_owned();
+                let root = of_node.get(environment::NODE_ROOT).filter(|_| self.dialect != Dialect::Hydra);
+                let of_daemon = root.into_iter().flat_map(|root| openmpi::on_virtual_node(root));
                 let of_node = of_node.iter().map(|(name, value)| format!("{name}={value}"));
-                let set = of_node.chain([format!("{}={socket}", environment::SOCKET)]);
+                let set = of_node.chain(of_daemon).chain([format!("{}={socket}", environment::SOCKET)]);
                 shell.words.splice(0..0, std::iter::once("env".to_owned()).chain(set));
             }
             shells.push((&node.name, shell));

@@ -56,6 +56,22 @@ pub(super) fn variables(dialect: Dialect) -> &'static [(&'static str, &'static s
     }
 }
 
+/// Assignments for the daemon of a virtual node, whose machine and host name are those of other daemons. What has only
+/// the host name in its name, the session directory and the memory that the ranks of a node share, is in this directory.
+/// The ranks of all virtual nodes reach each other over the loopback interface; over all interfaces of a machine that
+/// has several, they may wait for ever. They let each other run while they wait, as there may be more than processors.
+pub(super) fn on_virtual_node(directory: &str) -> impl Iterator<Item = String> {
+    let variables = [
+        ("OMPI_MCA_orte_tmpdir_base", directory),
+        ("PRTE_MCA_prte_tmpdir_base", directory),
+        ("OMPI_MCA_btl_vader_backing_directory", directory),
+        ("OMPI_MCA_btl_sm_backing_directory", directory),
+        ("OMPI_MCA_btl_tcp_if_include", "lo"),
+        ("OMPI_MCA_mpi_yield_when_idle", "1"),
+    ];
+    variables.into_iter().map(|(name, value)| format!("{name}={value}"))
+}
+
 /// `[1,3]<stdout>:text` (4) or `[prterun-n1-77@1,3]<stdout>: text` (5): the rank and the text.
 pub(super) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
     let inside = line.strip_prefix(b"[")?;
