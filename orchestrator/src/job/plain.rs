@@ -32,8 +32,9 @@ pub async fn run_plain(spec: &JobSpec) -> Result<u8, RunError> {
 }
 
 async fn run_step(spec: &JobSpec, step: &Step, signals: &mut Signals) -> Result<u8, RunError> {
-    let Prepared { launcher, program, working_directory, .. } = preflight(spec, step)?;
-    let commands = launcher.plain(&PlainLaunch { run: &step.run, program: &program })?;
+    let Prepared { manager, launcher, program, working_directory, .. } = preflight(spec, step)?;
+    let on_virtual_nodes = manager.facts.has_virtual_nodes();
+    let commands = launcher.plain(&PlainLaunch { run: &step.run, program: &program, on_virtual_nodes })?;
     let mut processes = Vec::new();
     for command in commands {
         let mut command = Command::from(command);

@@ -44,6 +44,8 @@ pub struct PlainLaunch<'a> {
     pub run: &'a RunSpec,
     /// The executable of the program.
     pub program: &'a Path,
+    /// The nodes are virtual: processes of this machine.
+    pub on_virtual_nodes: bool,
 }
 
 impl PlainLaunch<'_> {

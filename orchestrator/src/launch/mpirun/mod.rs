@@ -164,6 +164,9 @@ impl Launcher for MpirunLauncher {
             let hosts = self.hosts.iter().take(*nodes as usize).map(|host| format!("{host}:{ranks_per_node}"));
             let option = if self.dialect == Dialect::Hydra { "-hosts" } else { "--host" };
             options.extend([option.to_owned(), hosts.collect::<Vec<_>>().join(",")]);
+        } else if launch.on_virtual_nodes && self.dialect != Dialect::Hydra {
+            // Otherwise it starts as many ranks as there are processors.
+            options.extend(["--host".to_owned(), format!("localhost:{ranks}")]);
         }
         if self.dialect != Dialect::Hydra {
             // Open MPI does not pass variables on to other nodes.
@@ -300,7 +303,8 @@ mod tests {
             let hosts = usable_hosts(&spec.allocation);
             let (program, holdfast, on_nodes) = ("/bin/mpirun".into(), "/h".into(), "/h".into());
             let launcher = MpirunLauncher { program, dialect, holdfast, on_nodes, variables: BTreeSet::new(), hosts };
-            let plain = PlainLaunch { run: &spec.steps[0].run, program: Path::new("./app") };
+            let run = &spec.steps[0].run;
+            let plain = PlainLaunch { run, program: Path::new("./app"), on_virtual_nodes: false };
             let commands = launcher.plain(&plain).unwrap();
             let words = commands[0].get_args().map(|word| word.to_string_lossy().into_owned());
             words.collect::<Vec<_>>().join(" ")
