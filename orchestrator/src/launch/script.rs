@@ -1,4 +1,4 @@
-//! A script as the command of a job: its interpreter, and what it imports. It is looked through as far as that is plain.
+//! A script as the command of a job: its interpreter, and what it imports, as far as that is plain.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -57,7 +57,7 @@ pub(super) fn variables(dialect: Dialect) -> &'static [(&'static str, &'static s
 }
 
 /// Assignments for the daemon of a virtual node, whose machine and host name are those of other daemons. What has only
-/// the host name in its name, the session directory and the memory that the ranks of a node share, is in this directory.
+/// the host name in its name (the session directory, the memory that the ranks of a node share) is in this directory.
 /// The ranks of all virtual nodes reach each other over the loopback interface; over all interfaces of a machine that
 /// has several, they may wait for ever. They let each other run while they wait, as there may be more than processors.
 pub(super) fn on_virtual_node(directory: &str) -> impl Iterator<Item = String> {
