@@ -42,6 +42,7 @@ mod drain_unused_nodes;
 mod endings;
 mod exchanged;
 mod excluded_nodes;
+mod failure_domains;
 mod fallback;
 mod faults;
 mod fewer_nodes;

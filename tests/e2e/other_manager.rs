@@ -55,6 +55,7 @@ static LATTICE: ManagerEntry = ManagerEntry {
             doc: "`true`: the lattice runs the job again.",
             command: |job_id| vec!["lattice-again".to_owned(), job_id],
         }),
+        has_topology: false,
         has_remote_shells: true,
         more_nodes: |needed| format!("ask the lattice for {needed} cells"),
         keys: KeyFacts {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use holdfast::job::settings;
 use holdfast::launch::registry::registered;
-use holdfast::spec::{CheckpointSource, FrequencyFacts, KeyFacts, SourceFacts, reference, virtual_node};
+use holdfast::spec::{
+    CheckpointSource, FailureDomains, FrequencyFacts, KeyFacts, SourceFacts, reference, virtual_node,
+};
 use holdfast_agent::sources::{self, SourceEntry, SourcePolicy};
 use holdfast_model::Dataset;
 use holdfast_rank::SaverSettings;
@@ -94,7 +96,7 @@ fn its_keys_are_read_checked_and_documented() {
 fn its_facts_reach_the_loop_the_rank_processes_and_the_agents() {
     let spec = spec(WRITTEN).unwrap();
     let step = &spec.steps[0];
-    let config = settings::config(&spec, step, &[virtual_node(0)], 0, None);
+    let config = settings::config(&spec, step, &[virtual_node(0)], &FailureDomains::default(), 0, None);
     assert_eq!((config.library_control.as_deref(), config.source_reports_progress), (Some("/c"), false));
     let ranks = settings::rank_settings(&spec, step).unwrap();
     assert!(matches!(ranks.saver, SaverSettings::Command { .. }) && ranks.resume.is_some());

@@ -60,6 +60,12 @@ pub enum AllocationError {
     /// The running executable, which is also that of agents and steps, cannot be found.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// `failure_domain: topology` without one.
+    #[error(
+        "the resource manager knows no switches (in Slurm: `scontrol show topology`); write `failure_domain: rack` with \
+         `racks`, or leave the key out"
+    )]
+    NoTopology,
     /// An error of one manager: the spec or the environment does not suit it.
     #[error("{0}")]
     Unsuitable(Box<dyn Error + Send + Sync>),
@@ -81,6 +87,7 @@ impl AllocationError {
             AllocationError::UnknownManager { .. }
                 | AllocationError::NoAllocation { .. }
                 | AllocationError::Name { .. }
+                | AllocationError::NoTopology
                 | AllocationError::Unsuitable(_)
         ) || self.is_refusal()
     }

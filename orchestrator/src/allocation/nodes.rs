@@ -64,6 +64,11 @@ pub trait Allocation: Send + Sync {
         Box::pin(async { None })
     }
 
+    /// The leaf switch of each node, for `failure_domain: topology`.
+    fn switches(&self) -> BoxFuture<'_, Result<BTreeMap<NodeName, String>, AllocationError>> {
+        Box::pin(async { Err(AllocationError::NoTopology) })
+    }
+
     /// The node that this process runs on, if it is part of the allocation.
     fn own_node(&self) -> Option<NodeName>;
 

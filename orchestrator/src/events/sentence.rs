@@ -140,6 +140,14 @@ impl LogEvent {
                 "warning: the resource manager does not know the allocation any more ({reason}); the ranks go on while \
                  their agents answer"
             ),
+            LogEvent::FailureDomains { kind, number, without } if without.is_empty() => {
+                format!("failure domains: {}", domains_text(*number, kind))
+            }
+            LogEvent::FailureDomains { kind, number, without } => format!(
+                "warning: failure domains: {}; in none, and each one of its own: {}",
+                domains_text(*number, kind),
+                nodes_text(without)
+            ),
             LogEvent::CheckpointsBlock { percent, limit, every_ms } => format!(
                 "warning: checkpoints blocked the ranks for {percent} % of the time; `checkpoint: {{every: {}s}}` \
                  would have kept it at {limit} %, and `every: auto` keeps it there",
@@ -370,6 +378,16 @@ pub fn kept_directory(node: &NodeName, path: &str, prefix: &Path) -> String {
         "{node}: {path} is kept: it has checkpoints of an earlier job with the same id that are not in its prefix \
          directory; when this job has ended, save them with `holdfast drain --prefix {prefix}` in this allocation"
     )
+}
+
+/// `1 rack`, `3 switches`.
+fn domains_text(number: usize, kind: &str) -> String {
+    let plural = match number {
+        1 => "",
+        _ if kind.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{number} {kind}{plural}")
 }
 
 fn source_text(source: RestartSource) -> &'static str {

@@ -265,6 +265,15 @@ vocabulary! {
         /// Why the newest checkpoint was not used.
         reason: String,
     },
+    /// What is lost at once, where that is not a node (`allocation.failure_domain`). Since 1.12.
+    FailureDomains {
+        /// `rack` or `switch`.
+        kind: String,
+        /// As many of them have nodes of the allocation.
+        number: usize,
+        /// Nodes in none of them: each counts as one of its own.
+        without: Vec<NodeName>,
+    },
     /// Once: checkpoints have blocked the ranks for more than the share of the time that `every: auto` allows. Since
     /// 1.11.
     CheckpointsBlock {

@@ -32,7 +32,7 @@ use super::site::CommandContext;
 use super::state::{JobState, Stage};
 use super::state_file::JobLock;
 use super::step::{Batch, StepDriver};
-use super::{replicated, report, restart_choice, settings, standalone, start, step_names};
+use super::{failure_domains, replicated, report, restart_choice, settings, standalone, start, step_names};
 use crate::allocation::Allocation;
 use crate::events::RunReport;
 use crate::exit;
@@ -154,7 +154,11 @@ impl<'job> JobDriver<'job> {
         let OpenedStep { at, step, prepared, prefix, lock: _lock, mut reporter, mut state } = opened;
         reporter.share = share_limit(step);
         let end = allocation.end().map(settings::epoch);
-        let mut config = settings::config(spec, step, allocation.nodes(), *started, end);
+        let domains = failure_domains::of(spec, &**allocation, state.snapshot.is_some()).await?;
+        if let Some(event) = failure_domains::event(&domains, allocation.nodes()) {
+            reporter.log(&event);
+        }
+        let mut config = settings::config(spec, step, allocation.nodes(), &domains, *started, end);
         config.mpi_start &= prepared.launcher.starts_mpi();
         let job_prefix = self.shell.prefix.clone();
         let excluded = ExcludedNodes::new(spec, job_prefix.clone(), allocation.job_id(), allocation.nodes());

@@ -15,7 +15,7 @@ use super::state::{JobState, Stage, StateError};
 use super::state_file::JobLock;
 use super::{replicated, restart_choice, start};
 use crate::events::ranks_text;
-use crate::relaunch::placement::first_placement;
+use crate::relaunch::placement::{first_placement, numbered};
 use crate::spec::{JobSpec, RunSpec, Step, virtual_node};
 
 /// What `holdfast run --dry-run` shows.
@@ -79,7 +79,9 @@ impl Plan {
         let nodes: Vec<NodeName> = (0..spec.allocation.nodes).map(name).collect();
         let usable: Vec<bool> = nodes.iter().map(|node| !spec.allocation.is_excluded(node)).collect();
         let RunSpec { ranks, ranks_per_node, nodes: used, .. } = step.run;
-        let homes = first_placement(ranks, ranks_per_node, used, &usable).unwrap_or_default();
+        let domains: Vec<String> = nodes.iter().map(|node| spec.allocation.failure_domains.of(node)).collect();
+        let domains = numbered(domains.iter().map(String::as_str));
+        let homes = first_placement(ranks, ranks_per_node, used, &usable, &domains).unwrap_or_default();
         for ((index, node), usable) in (0u32..).zip(&nodes).zip(usable) {
             let ranks = (0u32..).zip(&homes).filter(|(_, home)| **home == index).map(|(rank, _)| Rank(rank));
             let ranks: Vec<Rank> = ranks.collect();

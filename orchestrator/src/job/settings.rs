@@ -12,12 +12,19 @@ use holdfast_wire::run;
 
 use crate::drain::CopySettings;
 use crate::relaunch::config::{AllocatedNode, Config};
-use crate::spec::{Checkpoint, JobSpec, Step};
+use crate::spec::{Checkpoint, FailureDomains, JobSpec, Step};
 
 /// The relaunch loop's configuration. `started` and `end` are seconds since the epoch.
-pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end: Option<i64>) -> Config {
-    let nodes =
-        nodes.iter().map(|name| AllocatedNode { name: name.clone(), failure_domain: name.to_string() }).collect();
+pub fn config(
+    spec: &JobSpec,
+    step: &Step,
+    nodes: &[NodeName],
+    domains: &FailureDomains,
+    started: i64,
+    end: Option<i64>,
+) -> Config {
+    let node = |name: &NodeName| AllocatedNode { name: name.clone(), failure_domain: domains.of(name) };
+    let nodes = nodes.iter().map(node).collect();
     let mut config = Config::new(nodes, step.run.nodes, step.run.ranks_per_node);
     config.ranks = step.run.ranks;
     config.min_nodes = spec.relaunch.min_nodes.unwrap_or(step.run.nodes);
@@ -180,7 +187,7 @@ mod tests {
              relaunch: {attempts: 9, on_exit_code: [{codes: [17], action: stop}]}\n",
         );
         let nodes: Vec<NodeName> = (0..3).map(spec::virtual_node).collect();
-        let config = config(&spec, &spec.steps[0], &nodes, 5, None);
+        let config = config(&spec, &spec.steps[0], &nodes, &FailureDomains::default(), 5, None);
         assert_eq!((config.nodes.len(), config.nodes_needed, config.ranks, config.attempts), (3, 2, 6, 9));
         assert_eq!(config.exit_codes.get(&17), Some(&spec::ExitAction::Stop));
         let settings = settings(&spec, &spec.steps[0], Path::new("/p"), Some(9));
@@ -195,7 +202,7 @@ mod tests {
     #[test]
     fn default_of_replace_after_follows_a_longer_down_after() {
         let spec = spec("run: {command: [./app]}\nhealth: {down_after: 5min}\n");
-        let config = config(&spec, &spec.steps[0], &[spec::virtual_node(0)], 0, None);
+        let config = config(&spec, &spec.steps[0], &[spec::virtual_node(0)], &FailureDomains::default(), 0, None);
         assert_eq!(config.replace_after, config.down_after);
     }
 

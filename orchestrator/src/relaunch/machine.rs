@@ -13,6 +13,7 @@ use super::classify::ActiveGeneration;
 use super::config::Config;
 use super::contacts::Contacts;
 use super::node_state::{NodeState, NodeStatus};
+use super::placement::numbered;
 use super::snapshot::{Phase, RestoreError, Snapshot};
 use super::watchdog::Watchdog;
 use crate::events::LogEvent;
@@ -33,6 +34,8 @@ pub struct Machine {
     pub(super) count: Counts,
     /// The ranks of each node in the last placement.
     pub(super) ranks_on: Vec<Vec<Rank>>,
+    /// The failure domain of each node.
+    pub(super) domains: Vec<u32>,
     /// The first node with ranks.
     pub(super) leader: Option<u32>,
     /// Updates to be sent to agents when all events of the batch are handled.
@@ -107,6 +110,7 @@ impl Machine {
             unchecked: false,
             count,
             ranks_on: Vec::new(),
+            domains: numbered(config.nodes.iter().map(|node| node.failure_domain.as_str())),
             leader: None,
             pending_updates: PendingUpdates::default(),
             watchdog: Watchdog::default(),

@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_model::NodeName;
 
+use super::failure_domain::{self, DomainKind, FailureDomains};
 use super::faults::InjectedFault;
-use super::keys::{Section, entry, keys, list, of_managers, scr};
+use super::keys::{Section, entry, keys, list, names, of_managers, scr};
 use super::manager_settings::ManagerSettings;
 use super::registered::{Chosen, EntryKind, ManagerFacts, NodeCount};
-use super::value_kinds::{duration, host_list, whole};
+use super::value_kinds::{choice, duration, host_list, text, whole};
 use crate::params::declaration::AllowedSource;
 
 /// More virtual nodes than this on one machine is a typing mistake: each is a process.
@@ -35,6 +36,8 @@ pub struct Allocation {
     pub only: Vec<NodeName>,
     /// When the allocation ends, counted from its start. Local and ssh manager only; `None` = never.
     pub time_limit: Option<Duration>,
+    /// Which nodes are lost together; with a topology, the manager of a job knows them.
+    pub failure_domains: FailureDomains,
     /// The faults to inject.
     pub faults: Vec<InjectedFault>,
     /// The keys that each manager declares. Without effect, they are refused or have their defaults.
@@ -74,6 +77,7 @@ pub struct WrittenAllocation {
     pub(super) manager: Option<&'static str>,
     pub(super) nodes: Option<u32>,
     time_limit: Option<Duration>,
+    failure_domains: FailureDomains,
     faults: Vec<InjectedFault>,
     settings: Vec<Arc<dyn ManagerSettings>>,
     hosts: Vec<NodeName>,
@@ -96,6 +100,15 @@ keys! {
     exclude = host_list().optional().scr("SCR_EXCLUDE_NODES"),
     /// The nodes that are used, of those of the allocation: `n[3,5-7]`. The others count as excluded. Default: all.
     only = host_list().optional().scr(scr("SCR_NODELIST").only_from(AllowedSource::Environment)),
+    /// What is lost at once: `node`, `rack` (of `racks`), or `topology`: what is behind one leaf switch, as Slurm's
+    /// topology plugin knows it. No set of ranks has two members in one, where the nodes allow it. Default: `rack` if
+    /// racks are given, else `node`. See docs/failure-domains.md.
+    failure_domain = choice::<DomainKind>().optional(),
+    /// The nodes of each rack, by its name: `{r1: "n[1-16]", r2: "n[17-32]"}`.
+    racks = names(),
+    /// Instead of `racks`: a file with lines `RACK HOSTS`; `#` begins a comment. Relative to the directory of the
+    /// spec file.
+    racks_file = text().optional(),
     /// Faults to inject. Each element has a moment, an action and a node or a rank: `{node: 1, after_checkpoint: 3}`.
     /// Outside of virtual nodes they need `holdfast run --allow-faults`: see docs/faults.md.
     faults = list::<InjectedFault>(),
@@ -106,10 +119,13 @@ keys! {
         let facts = chosen(section, manager);
         let counts_hosts = facts.is_some_and(|facts| facts.nodes == NodeCount::Hosts);
         let nodes = if counts_hosts { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
+        let racks = section.has("racks").then_some(racks);
+        let failure_domains = failure_domain::read(section, failure_domain, racks, racks_file, facts);
         let manager = facts.map(|facts| facts.name);
         let faults = faults.unwrap_or_default().into_iter().flatten().collect();
         let (exclude, only) = (exclude.unwrap_or_default(), only.unwrap_or_default());
-        WrittenAllocation { manager, nodes, time_limit, faults, settings, hosts, exclude, only, allocated: Vec::new() }
+        let allocated = Vec::new();
+        WrittenAllocation { manager, nodes, time_limit, failure_domains, faults, settings, hosts, exclude, only, allocated }
     }
 }
 
@@ -179,7 +195,8 @@ impl WrittenAllocation {
     pub(super) fn with_exactly(self, nodes: u32) -> Allocation {
         let nodes = self.nodes.unwrap_or(nodes);
         let usable = self.usable_of(nodes);
-        let WrittenAllocation { manager, time_limit, faults, settings, hosts, exclude, only, .. } = self;
-        Allocation { manager, nodes, usable, hosts, exclude, only, time_limit, faults, settings }
+        let WrittenAllocation { manager, time_limit, failure_domains, faults, settings, hosts, exclude, only, .. } =
+            self;
+        Allocation { manager, nodes, usable, hosts, exclude, only, time_limit, failure_domains, faults, settings }
     }
 }

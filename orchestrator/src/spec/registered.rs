@@ -34,6 +34,8 @@ pub struct ManagerFacts {
     pub variables: ManagerVariables,
     /// How it requeues a job, for `requeue:`; the key has the manager's name.
     pub requeue: Option<RequeueFacts>,
+    /// True if it knows which nodes are behind one switch.
+    pub has_topology: bool,
     /// True if launchers may start daemons of their own on its nodes.
     pub has_remote_shells: bool,
     /// How to get at least this many nodes: the first half of "…, or lower `run.nodes`".
@@ -327,6 +329,7 @@ mod tests {
             doc: "`true`: the lattice runs the job again.",
             command: |job_id| vec!["again".to_owned(), job_id],
         }),
+        has_topology: false,
         has_remote_shells: false,
         more_nodes: |needed| format!("ask the lattice for {needed}"),
         keys: KeyFacts { takes: &[("time_limit", "")], without: &[("nodes", "the lattice counts them")] },

@@ -40,6 +40,7 @@ static MANAGER: ManagerEntry = ManagerEntry {
         nodes: NodeCount::Asked,
         variables: ManagerVariables::NONE,
         requeue: None,
+        has_topology: false,
         has_remote_shells: false,
         more_nodes: |_| String::new(),
         keys: KeyFacts { takes: &[], without: &[] },

@@ -68,6 +68,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         nodes: NodeCount::Asked,
         variables: ManagerVariables::NONE,
         requeue: None,
+        has_topology: false,
         has_remote_shells: true,
         more_nodes: |needed| format!("raise `allocation.nodes` to at least {needed}"),
         keys: KeyFacts { takes: &[("nodes", ""), ("time_limit", "")], without: &[] },

@@ -20,6 +20,7 @@ mod preflight;
 pub(crate) mod query;
 pub mod refusal;
 mod remote_shell;
+mod topology;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -82,6 +83,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
                   allocation.",
             command: |job_id| vec!["scontrol".to_owned(), "requeue".to_owned(), job_id],
         }),
+        has_topology: true,
         has_remote_shells: true,
         more_nodes: |needed| format!("request at least {needed} from Slurm (`sbatch --nodes`)"),
         keys: KeyFacts {
@@ -287,6 +289,13 @@ impl Allocation for Slurm {
 
     fn ask_denial(&self) -> BoxFuture<'_, Option<String>> {
         Box::pin(async { query::job(&self.identity.job_id).await.err()?.denial() })
+    }
+
+    fn switches(&self) -> BoxFuture<'_, Result<BTreeMap<NodeName, String>, AllocationError>> {
+        Box::pin(async {
+            let found = query::switches().await.map_err(|error| AllocationError::Unavailable(error.into()))?;
+            if found.is_empty() { Err(AllocationError::NoTopology) } else { Ok(found) }
+        })
     }
 
     fn own_node(&self) -> Option<NodeName> {

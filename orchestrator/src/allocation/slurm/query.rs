@@ -9,6 +9,7 @@ use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 
 use super::refusal::{self, Refusal};
+use super::topology;
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::spec::quantity;
 
@@ -72,6 +73,11 @@ pub(crate) fn read_down(text: &str, nodes: &[NodeName]) -> Vec<(NodeName, String
         }
     }
     down
+}
+
+/// The leaf switch of each node; none without a topology plugin.
+pub(super) async fn switches() -> Result<BTreeMap<NodeName, String>, QueryError> {
+    Ok(topology::read(&query("scontrol", &["show", "topology"]).await?))
 }
 
 async fn query(command: &'static str, arguments: &[&str]) -> Result<String, QueryError> {

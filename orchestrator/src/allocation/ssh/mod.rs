@@ -88,6 +88,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         nodes: NodeCount::Hosts,
         variables: ManagerVariables::NONE,
         requeue: None,
+        has_topology: false,
         has_remote_shells: true,
         more_nodes: |needed| format!("list at least {needed} hosts"),
         keys: KeyFacts {

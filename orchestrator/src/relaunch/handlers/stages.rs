@@ -187,7 +187,7 @@ impl Machine {
             nodes: self.config.nodes_needed,
         };
         let usable: Vec<bool> = self.state.nodes.iter().map(NodeState::is_usable).collect();
-        let Some(homes) = place(&demand, &self.state.homes, &usable) else {
+        let Some(homes) = place(&demand, &self.state.homes, &usable, &self.domains) else {
             let reason = self.too_few(self.usable());
             return self.stop(now, reason, out);
         };

@@ -1,0 +1,75 @@
+//! Failure domains: nodes that are lost together hold no two members of a set, and spares keep it so.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::job::Job;
+use crate::world::World;
+
+const RACKS: &str = "racks: {a: \"node[0-1]\", b: \"node[2-3]\", c: \"node[4-5]\"}";
+
+/// A job on four of six nodes, which loses these nodes at once; returns how it restarted.
+fn losing(world: &World, job: Job<'_>, nodes: &[u32]) -> Value {
+    let faults = nodes.iter().map(|node| format!("{{node: {node}, after_checkpoint: 5}}"));
+    let job = faults.fold(job.holding_after(5), |job, fault| job.faults(&fault));
+    let mut running = job.start();
+    for node in nodes.iter().map(|node| format!("node{node}")) {
+        running.sees(&node, |event| event["event"] == "node_down" && event["node"] == node.as_str());
+    }
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+    world.all("restarted").pop().unwrap()
+}
+
+/// The nodes with ranks of the generations.
+fn placed(world: &World) -> Vec<Value> {
+    world.all("generation_placed").into_iter().map(|event| event["nodes"].clone()).collect()
+}
+
+#[test]
+fn the_loss_of_a_rack_is_survived_where_racks_are_failure_domains() {
+    let world = World::new();
+    let restarted = losing(&world, Job::new(&world, 2).allocation(RACKS), &[0, 1]);
+    assert_eq!((&restarted["source"], &restarted["rebuilt"]), (&json!("rebuilt"), &json!([0, 1])), "{restarted}");
+    assert_eq!(placed(&world)[0], json!(["node0", "node1", "node2", "node4"]));
+    let domains = world.the("failure_domains");
+    assert_eq!((&domains["kind"], &domains["number"], &domains["without"]), (&json!("rack"), &json!(3), &json!([])));
+}
+
+/// What is survived above is due to the key.
+#[test]
+fn the_loss_of_two_nodes_is_not_survived_where_nodes_are_failure_domains() {
+    let world = World::new();
+    let restarted = losing(&world, Job::new(&world, 2).allocation("failure_domain: node"), &[0, 1]);
+    assert_eq!(restarted["source"], "fresh", "{restarted}");
+    assert!(world.all("failure_domains").is_empty());
+}
+
+#[test]
+fn a_spare_of_the_same_rack_takes_the_ranks_of_a_lost_node() {
+    let world = World::new();
+    fs::write(world.path("racks"), "# rack hosts\na node[0,4]\nb node[1-3]\na node5 # the other row\n").unwrap();
+    let mut job = Job::new(&world, 2).allocation("racks_file: racks");
+    job.on = 2;
+    let restarted = losing(&world, job, &[0]);
+    assert_eq!(restarted["source"], "rebuilt", "{restarted}");
+    assert_eq!(placed(&world), [json!(["node0", "node1"]), json!(["node1", "node4"])]);
+}
+
+#[test]
+fn nodes_in_no_rack_are_named() {
+    let world = World::new();
+    let job = Job::new(&world, 0).allocation("racks: {a: \"node[0-1]\", b: node2}");
+    let ran = job.run(0);
+    ran.prints(&["warning: failure domains: 2 racks; in none, and each one of its own: node3"]);
+}
+
+#[test]
+fn a_manager_without_switches_refuses_a_topology() {
+    let world = World::new();
+    let job = Job::new(&world, 0).allocation("failure_domain: topology");
+    job.run(78).prints(&["allocation.failure_domain: this manager knows no switches"]);
+}
