@@ -156,7 +156,7 @@ impl<'job> JobDriver<'job> {
         let end = allocation.end().map(settings::epoch);
         let domains = failure_domains::of(spec, &**allocation, state.snapshot.is_some()).await?;
         if let Some(event) = failure_domains::event(&domains, allocation.nodes()) {
-            reporter.log(&event);
+            reporter.emit(event);
         }
         let mut config = settings::config(spec, step, allocation.nodes(), &domains, *started, end);
         config.mpi_start &= prepared.launcher.starts_mpi();
