@@ -23,7 +23,8 @@ use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use crate::prefix::{Index, Summary, index};
 use crate::redundancy::descriptor;
 use crate::redundancy::files::MemberFiles;
-use crate::redundancy::xor::header::XorHeader;
+use crate::redundancy::parity::header::ParityHeader;
+use crate::redundancy::xor;
 use crate::redundancy::xor::name::XorName;
 use crate::store::base_name::check_base_name;
 use crate::store::{DirectoryName, NameParts};
@@ -210,9 +211,9 @@ fn rank_filemap(tree: Tree) {
 
 fn xor_header(tree: Tree) {
     let _ = MemberFiles::from_tree(&tree, "input");
-    if let Ok(header) = XorHeader::from_tree(&tree, "input") {
+    if let Ok(header) = ParityHeader::from_tree(&xor::PARITY, &tree, "input") {
         assert!(header.index().is_some());
-        assert_eq!(XorHeader::from_tree(&header.to_tree(), "input").unwrap(), header);
+        assert_eq!(ParityHeader::from_tree(&xor::PARITY, &header.to_tree(), "input").unwrap(), header);
     }
 }
 
