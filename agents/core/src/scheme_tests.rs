@@ -388,13 +388,12 @@ fn every_loss_pattern_that_is_tolerated_is_restored_in_cache_and_so_is_the_next_
             homes.retain(|rank, _| !lost.contains(rank));
             homes = restarted(scheme, &plan, homes, &lost);
             for (rank, home) in &homes {
-                let kept =
-                    scheme.name() == crate::redundancy::rs::NAME || scheme.name() == crate::redundancy::xor::NAME;
-                for (name, data) in before[rank].iter().filter(|(name, _)| kept || !is_redundancy_file(name)) {
+                // The headers of rebuilt XOR files have another order of elements; other schemes are test doubles.
+                let compared = |name: &str| !is_redundancy_file(name) || scheme.file_format().is_some();
+                for (name, data) in before[rank].iter().filter(|(name, _)| compared(name)) {
+                    let from = if is_redundancy_file(name) { data.len() - 80 } else { 0 };
                     let restored = &home.contents()[name];
-                    // The headers of rebuilt XOR files have another order of elements.
-                    let same = restored.len() == data.len() && restored[data.len() - 80..] == data[data.len() - 80..];
-                    assert!(if is_redundancy_file(name) { same } else { restored == data }, "{name} after {lost:?}");
+                    assert!(restored.len() == data.len() && restored[from..] == data[from..], "{name} after {lost:?}");
                 }
             }
         }
