@@ -91,6 +91,7 @@ fn parameter_sets_its_key() {
         ("SCR_COPY_TYPE", "PARTNER", "checkpoint.redundancy[0].scheme", "partner"),
         ("SCR_HOP_DISTANCE", "2", "checkpoint.redundancy[0].hop_distance", "2"),
         ("SCR_SET_SIZE", "3", "checkpoint.redundancy[0].set_size", "3"),
+        ("SCR_SET_FAILURES", "3", "checkpoint.redundancy[0].failures", "3"),
         ("SCR_DISTRIBUTE", "0", "checkpoint.restart.distribute", "false"),
         ("SCR_FETCH", "0", "checkpoint.restart.fetch", "false"),
         ("SCR_FETCH_WIDTH", "7", "checkpoint.restart.fetch_width", "7"),
@@ -433,7 +434,7 @@ const SCR_3: &str = "SCR_AXL_MKDIR SCR_CACHE_BYPASS SCR_CACHE_PURGE SCR_COPY_MET
                      SCR_DROP_AFTER_CURRENT SCR_FETCH_BYPASS SCR_FLUSH_ASYNC_USLEEP SCR_FLUSH_POSTSTAGE \
                      SCR_FLUSH_TYPE SCR_GROUP SCR_HALT_EXIT SCR_LOG_DB_DEBUG SCR_LOG_DB_ENABLE SCR_LOG_DB_HOST \
                      SCR_LOG_DB_NAME SCR_LOG_DB_PASS SCR_LOG_DB_USER SCR_LOG_SYSLOG_ENABLE SCR_LOG_TXT_ENABLE \
-                     SCR_PREFIX_PURGE SCR_PREFIX_SIZE SCR_WATCHDOG SCR_WATCHDOG_TIMEOUT \
+                     SCR_PREFIX_PURGE SCR_PREFIX_SIZE SCR_SET_FAILURES SCR_WATCHDOG SCR_WATCHDOG_TIMEOUT \
                      SCR_WATCHDOG_TIMEOUT_PFS";
 
 /// The parameters whose names stand also where they take effect, beside their declaration.

@@ -160,3 +160,17 @@ fn fewer_nodes_than_the_failures_need_are_reported_and_protect_as_far_as_they_ca
     });
     assert!(warned, "{:#?}", world.events());
 }
+
+#[test]
+fn example_of_the_page_loses_two_nodes_and_continues() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reed-solomon.md");
+    let page = fs::read_to_string(page).unwrap();
+    let spec = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let world = World::new();
+    let spec = world.write("job.yaml", spec);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0).prints(&["the job is finished"]);
+    let events = world.events_of(&world.path("heat-run"));
+    let last = events.iter().rfind(|event| event["event"] == "restarted").unwrap();
+    assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(2), &json!([1, 3])), "{last}");
+    world.assert_nothing_is_left();
+}

@@ -140,8 +140,12 @@ mod tests {
 
     #[test]
     fn factors_are_those_of_redset() {
-        // From the comment of `build_vandermonde` in redset.
+        // What `build_vandermonde` of redset (commit bdf77a1b) prints for these sets.
         assert_eq!(Code::reed_solomon(4, 2).rows, [[27, 28, 18, 20], [28, 27, 20, 18]]);
+        let of_ten = [[129, 150, 175, 184, 210, 196, 254, 232, 3, 2], [150, 129, 184, 175, 196, 210, 232, 254, 2, 3]];
+        assert_eq!(Code::reed_solomon(10, 2).rows, of_ten);
+        let last = [204, 9, 94, 124, 34, 174, 5, 100, 22, 164, 205, 114, 72, 78];
+        assert_eq!(Code::reed_solomon(14, 4).rows[3], last);
     }
 
     #[test]
