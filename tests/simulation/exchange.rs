@@ -93,7 +93,8 @@ pub fn copy(
 /// How many members of a group can be lost.
 fn tolerance(checkpoint: CheckpointId, group: &GroupWork, disks: &[&Disk]) -> u32 {
     let scheme = registry::get(group.scheme).unwrap();
-    let descriptors = group.members.iter().zip(disks).filter_map(|((rank, _), disk)| descriptor_of(disk, checkpoint, *rank));
+    let descriptors =
+        group.members.iter().zip(disks).filter_map(|((rank, _), disk)| descriptor_of(disk, checkpoint, *rank));
     descriptors.map(|descriptor| scheme.tolerance(&descriptor)).next().unwrap_or(1)
 }
 
@@ -166,7 +167,8 @@ pub fn rebuild(
         };
         let rank = group.members[member].0;
         let file = |(name, content)| File { name, content, sealed: true, there: true };
-        let files: Vec<File> = files.into_iter().map(file).chain([file((parity_name(group, member), parity))]).collect();
+        let files: Vec<File> =
+            files.into_iter().map(file).chain([file((parity_name(group, member), parity))]).collect();
         let held = Held {
             descriptor: descriptor_of(disks[member], checkpoint, rank),
             expected: Some(files.len() as u32),
