@@ -1,5 +1,5 @@
-//! The inner loops of Reed-Solomon on one core, beside XOR and memcpy: bytes of data a second, for so many chunks of data
-//! and so many rows of redundancy data. Rebuilding multiplies as often as encoding, with other factors.
+//! The inner loops of Reed-Solomon on one core, beside XOR and memcpy: bytes of data a second, for so many chunks of
+//! data and so many rows of redundancy data. Rebuilding multiplies as often as encoding, with other factors.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! The invariants of checkpoints: one that is reported as protected survives as many failures in each group as its scheme
-//! does, and one that is published is complete.
+//! The invariants of checkpoints: one that is reported as protected survives as many failures in each group as its
+//! scheme does, and one that is published is complete.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

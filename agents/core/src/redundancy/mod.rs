@@ -6,8 +6,8 @@
 //! * [`descriptor`]: which scheme protects a checkpoint, in a file map; [`numbers`]: what it asks of the scheme;
 //!   [`groups`]: which ranks form a group;
 //! * [`inventory`]: what the nodes hold; [`protection`]: what protects it; [`plan`]: what a restart has to move and
-//!   rebuild; [`drainable`]: what can be saved at the end of an allocation; [`lost_set`]: what is lost, in words. All of
-//!   that is pure;
+//!   rebuild; [`drainable`]: what can be saved at the end of an allocation; [`lost_set`]: what is lost, in words. All
+//!   of that is pure;
 //! * [`member`] and [`link`]: what a member of a group works with while it encodes or rebuilds, in an agent or in a
 //!   test;
 //! * [`parity`]: what the schemes have in common whose members keep redundancy data of each other;

@@ -127,8 +127,8 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         false
     }
 
-    /// True if members pass on the lists of files of others while they encode: then messages may be larger than what this
-    /// member knows.
+    /// True if members pass on the lists of files of others while they encode: then messages may be larger than what
+    /// this member knows.
     fn passes_lists_on(&self) -> bool {
         false
     }

@@ -103,8 +103,8 @@ impl Products {
         Products { constants: constants.iter().map(|value| Constant::new(*value)).collect(), kernel }
     }
 
-    /// Adds the product of `source` with the constant `i` to the front of sum `i`. The sums lie in `sums` one behind the
-    /// other, each of `length` bytes; what `source` is longer than a sum is ignored.
+    /// Adds the product of `source` with the constant `i` to the front of sum `i`. The sums lie in `sums` one behind
+    /// the other, each of `length` bytes; what `source` is longer than a sum is ignored.
     pub fn add(&self, source: &[u8], sums: &mut [u8], length: usize) {
         let source = &source[..source.len().min(length)];
         if let [Constant { value: 1, .. }] = self.constants.as_slice() {

@@ -44,7 +44,14 @@ pub(super) fn usable() -> Vec<Kernel> {
 
 /// A kernel: multiplies a block, which stays in the L1 cache, by each constant in turn.
 macro_rules! kernel {
-    ($name:ident, $features:literal, $vector:ty, $xor:ident, |$constant:ident| $prepare:expr, |$prepared:ident, $bytes:ident| $product:expr) => {
+    (
+        $name:ident,
+        $features:literal,
+        $vector:ty,
+        $xor:ident,
+        |$constant:ident| $prepare:expr,
+        |$prepared:ident, $bytes:ident| $product:expr
+    ) => {
         #[target_feature(enable = $features)]
         fn $name(constants: &[Constant], source: &[u8], sums: &mut [u8], length: usize) {
             const WIDTH: usize = size_of::<$vector>();

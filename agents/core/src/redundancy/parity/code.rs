@@ -17,10 +17,10 @@ impl Code {
         Code { rows: vec![vec![1; members as usize]], members }
     }
 
-    /// Reed-Solomon: the chunks of a slot are the values of a polynomial at the places 0 to N-1, where members that have
-    /// redundancy data of the slot count as zero; the rows are its values at the places N to N+k-1. These are the factors
-    /// of SCR 3.1 (`redset`), which makes them from a Vandermonde matrix. At most N places determine the polynomial, so
-    /// that any N-k of the slot's N chunks do, since the other k values are known to be zero.
+    /// Reed-Solomon: the chunks of a slot are the values of a polynomial at the places 0 to N-1, where members that
+    /// have redundancy data of the slot count as zero; the rows are its values at the places N to N+k-1. These are the
+    /// factors of SCR 3.1 (`redset`), which makes them from a Vandermonde matrix. At most N places determine the
+    /// polynomial, so that any N-k of the slot's N chunks do, since the other k values are known to be zero.
     ///
     /// There must be no more than 256 places: [`PLACES`].
     pub fn reed_solomon(members: u32, failures: u32) -> Code {

@@ -1,9 +1,9 @@
 //! A member's part in making the redundancy files: a pipelined reduce-scatter around the ring (`SCR manual §7.3.1`).
 //!
-//! For each piece of the chunk, the partial results of slot s, one for each row, start together at the right neighbour of
-//! s and go once around the ring. Each member that has a chunk of its files in that slot adds it to each row; each that
-//! keeps a row takes it out, so that the last one, s, gets row 0 alone. In step j member m works on slot m-j. Each byte
-//! of each file is read once, and all members send and receive at once.
+//! For each piece of the chunk, the partial results of slot s, one for each row, start together at the right neighbour
+//! of s and go once around the ring. Each member that has a chunk of its files in that slot adds it to each row; each
+//! that keeps a row takes it out, so that the last one, s, gets row 0 alone. In step j member m works on slot m-j. Each
+//! byte of each file is read once, and all members send and receive at once.
 //!
 //! With checksums the CRC32 of each file is computed from the bytes that are read for the redundancy data. They are
 //! complete after the last piece only: then the neighbours exchange them, and the header, whose length they do not
@@ -33,9 +33,9 @@ const LARGEST_BUFFER: usize = 1 << 20;
 
 const DOING: &str = "encoding";
 
-/// Makes the own redundancy file, of a scheme of which `failures` members can be lost. Before the first piece each member
-/// sends its list of files and its descriptor to the right, and passes on those of its left neighbours, so that as many
-/// right neighbours as can be lost keep them.
+/// Makes the own redundancy file, of a scheme of which `failures` members can be lost. Before the first piece each
+/// member sends its list of files and its descriptor to the right, and passes on those of its left neighbours, so that
+/// as many right neighbours as can be lost keep them.
 pub fn encode(
     scheme: &'static ParityScheme,
     failures: u32,
@@ -137,9 +137,9 @@ impl WrittenFile {
     }
 }
 
-/// Takes part in the encoding of a set, and writes the own redundancy file (header, then data) to `out`, which is at its
-/// start and has this path. With [`Member::checksums`], `header` gets the checksums of all files that it lists; those
-/// that it has already are compared with what is read.
+/// Takes part in the encoding of a set, and writes the own redundancy file (header, then data) to `out`, which is at
+/// its start and has this path. With [`Member::checksums`], `header` gets the checksums of all files that it lists;
+/// those that it has already are compared with what is read.
 ///
 /// `left` and `right` are the neighbours in the ring; their guarantees are described in
 /// [`link`](crate::redundancy::link). Progress counts the bytes of a chunk.
@@ -262,8 +262,8 @@ fn provisional_head(header: &ParityHeader) -> Vec<u8> {
     file::encode(&header.to_tree_of_fixed_length())
 }
 
-/// Enters the own checksums into the header, and those of the left neighbours, which each member passes on: four bytes a
-/// file, after a byte, since no message is empty.
+/// Enters the own checksums into the header, and those of the left neighbours, which each member passes on: four bytes
+/// a file, after a byte, since no message is empty.
 fn exchange_checksums(
     header: &mut ParityHeader,
     own: &[u32],

@@ -2,14 +2,14 @@
 //! of the left neighbours, so that as many members as can be lost are described by one that is left.
 //!
 //! The order of elements is the original's, so that our XOR files have its bytes (`docs/scr-files.md` §1, §6). File
-//! index = order of concatenation = the order in which the file map lists the files, which is the reverse of the routing
-//! order.
+//! index = order of concatenation = the order in which the file map lists the files, which is the reverse of the
+//! routing order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::{CheckpointId, Rank};
 
-use super::ParityScheme;
+use super::{ParityScheme, WriteFiles};
 use crate::kvtree::{Tree, file};
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::{MAX_MEMBERS, MemberFiles, bad, number};
@@ -43,7 +43,7 @@ impl ParityHeader {
         self.to_tree_with(MemberFiles::to_tree_of_fixed_length)
     }
 
-    fn to_tree_with(&self, files: fn(&MemberFiles) -> Tree) -> Tree {
+    fn to_tree_with(&self, files: WriteFiles) -> Tree {
         let mut tree = Tree::new();
         tree.put("RANKS", self.ranks);
         let mut group = Tree::new();

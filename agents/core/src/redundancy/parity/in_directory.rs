@@ -13,8 +13,8 @@ use crate::redundancy::piece::{BufferPool, pieces};
 use crate::redundancy::scheme::{LostPiece, OpenSet, TakePiece};
 use crate::store::DatasetFiles;
 
-/// Opens all members but the `missing` ones; `lost` makes what is known of the missing ones from the survivors, which are
-/// in the order of the members.
+/// Opens all members but the `missing` ones; `lost` makes what is known of the missing ones from the survivors, which
+/// are in the order of the members.
 pub fn open_set(
     scheme: &'static ParityScheme,
     files: &Arc<dyn DatasetFiles>,

@@ -2,13 +2,13 @@
 //!
 //! A set of N members survives the loss of any k. Each member's files, put one behind the other, are its *logical
 //! file*; padded with zeros and cut into N-k *chunks*. There are N *slots*: in slot s, the members s, s-1, … s-k+1 have
-//! redundancy data, row 0 to k-1 of the code; each other member has a chunk of its files. So every member has N-k chunks
-//! of files and k chunks of redundancy data, both in the order of the slots, and a slot is one codeword of N chunks, of
-//! which any N-k determine the others.
+//! redundancy data, row 0 to k-1 of the code; each other member has a chunk of its files. So every member has N-k
+//! chunks of files and k chunks of redundancy data, both in the order of the slots, and a slot is one codeword of N
+//! chunks, of which any N-k determine the others.
 //!
 //! * [`code`]: the factors of the redundancy data; [`member`]: a member's place in its set;
-//! * [`header`]: the hash in front of a redundancy file; [`mod@file`]: header and data together; [`survivor`]: the files
-//!   of a member that was not lost;
+//! * [`header`]: the hash in front of a redundancy file; [`mod@file`]: header and data together; [`survivor`]: the
+//!   files of a member that was not lost;
 //! * [`encode`]: a member's part in making the redundancy files; [`rebuild`]: its part in making the files of lost
 //!   members again; [`greeting`]: what members send before the first piece;
 //! * [`in_directory`]: the rebuild at the drain, with all files in one directory.
@@ -42,6 +42,9 @@ use crate::store::DatasetFiles;
 /// Called with the number of bytes done so far; `Break` stops the step, which then leaves nothing behind.
 pub type Progress<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
+/// Writes the files of a member into a header.
+pub type WriteFiles = fn(&MemberFiles) -> Tree;
+
 /// What distinguishes the schemes with such sets.
 #[derive(Debug)]
 pub struct ParityScheme {
@@ -50,7 +53,7 @@ pub struct ParityScheme {
     pub extension: &'static str,
     /// Enters the left neighbours' files into a header, each as the function writes it, and how many members can be
     /// lost.
-    pub put_left: fn(&mut Tree, &ParityHeader, fn(&MemberFiles) -> Tree),
+    pub put_left: fn(&mut Tree, &ParityHeader, WriteFiles),
     /// Reads them, nearest neighbour first: as many as members can be lost.
     pub read_left: fn(&Tree, &str) -> Result<Vec<MemberFiles>, RedundancyError>,
     /// The code of a set of so many members, of which so many can be lost.

@@ -1,11 +1,11 @@
-//! A member's part in making the files of lost members again, with the set's files on their nodes: a pipelined reduction
-//! along a chain of the survivors, and from there to the new homes of the lost members, the *roots*
-//! (`SCR manual §11.4.6`).
+//! A member's part in making the files of lost members again, with the set's files on their nodes: a pipelined
+//! reduction along a chain of the survivors, and from there to the new homes of the lost members, the *roots* (`SCR
+//! manual §11.4.6`).
 //!
 //! Slot after slot, each survivor passes on the partial results, one for each lost member, with its own chunk added to
-//! each. So every file is read front to back exactly once, its checksum is verified on the way, and the roots write front
-//! to back. Each root keeps the last result and passes on the others. It keeps what it wrote under temporary names until
-//! all survivors have confirmed that their files are intact: see [`Unconfirmed`].
+//! each. So every file is read front to back exactly once, its checksum is verified on the way, and the roots write
+//! front to back. Each root keeps the last result and passes on the others. It keeps what it wrote under temporary
+//! names until all survivors have confirmed that their files are intact: see [`Unconfirmed`].
 
 use std::ops::ControlFlow;
 

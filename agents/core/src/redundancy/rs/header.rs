@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use crate::kvtree::Tree;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::{MAX_MEMBERS, MemberFiles, bad, number};
+use crate::redundancy::parity::WriteFiles;
 use crate::redundancy::parity::header::ParityHeader;
 
 const FAILURES: &str = "FAILURES";
 const PARTNER: &str = "PARTNER";
 
-pub(super) fn put_left(tree: &mut Tree, header: &ParityHeader, files: fn(&MemberFiles) -> Tree) {
+pub(super) fn put_left(tree: &mut Tree, header: &ParityHeader, files: WriteFiles) {
     tree.put(FAILURES, header.failures());
     let mut partners = Tree::new();
     for (distance, left) in (1..).zip(&header.left) {

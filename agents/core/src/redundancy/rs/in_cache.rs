@@ -1,6 +1,7 @@
 //! Rebuilding with the files of the members on their nodes: along the chain of survivors, and through the new homes of
 //! the lost members.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -100,8 +101,8 @@ fn pass_on(
     };
     let wanted = Known::wanted(task.size(), header.failures(), missing);
     for (member, files) in header.known().filter(|(member, _)| wanted.contains(member)) {
-        if !known.members.contains_key(&member) {
-            known.members.insert(member, (files.clone(), node.descriptor(task.rank_of(member)?)?));
+        if let Entry::Vacant(vacant) = known.members.entry(member) {
+            vacant.insert((files.clone(), node.descriptor(task.rank_of(member)?)?));
         }
     }
     known.send(&mut *right)?;
@@ -117,8 +118,8 @@ fn pass_on(
     right.finish().map_err(RedundancyError::right("rebuilding"))
 }
 
-/// The new home of a lost member: writes what is its own of what arrives, passes on the rest, and installs its files when
-/// all survivors were sound.
+/// The new home of a lost member: writes what is its own of what arrives, passes on the rest, and installs its files
+/// when all survivors were sound.
 fn write_lost(
     task: &MemberTask,
     missing: &[u32],

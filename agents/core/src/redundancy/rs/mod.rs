@@ -4,8 +4,8 @@
 //! those of SCR 3.1: the same field, factors, chunks and rotation. Names and headers of the files are in the style of
 //! SCR's XOR files (`docs/scr-files.md` §6.1).
 //!
-//! * [`header`]: what the hash in front of a redundancy file has of its own; [`in_cache`]: the rebuild with the links and
-//!   the file map of a member.
+//! * [`header`]: what the hash in front of a redundancy file has of its own; [`in_cache`]: the rebuild with the links
+//!   and the file map of a member.
 
 pub mod header;
 mod in_cache;
@@ -38,8 +38,8 @@ pub static FAILURES: SchemeNumber = SchemeNumber {
     key: "failures",
     parameter: "SCR_SET_FAILURES",
     title: "number of failures",
-    documentation: "`rs`: how many members of a set can be lost at once, fewer than `set_size`. A member keeps redundancy \
-                    data of `failures / (set_size - failures)` of the size of its files.",
+    documentation: "`rs`: how many members of a set can be lost at once, fewer than `set_size`. A member then keeps \
+                    `failures / (set_size - failures)` of the size of its files.",
     default: 2,
     range: 1..=127,
 };

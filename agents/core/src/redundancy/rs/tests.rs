@@ -266,8 +266,8 @@ fn each_set_has_more_members_than_can_be_lost_where_the_nodes_allow() {
 fn a_set_of_few_nodes_survives_the_loss_of_all_but_one_and_says_so() {
     assert_eq!((tolerance(2, 3), tolerance(3, 3), tolerance(4, 3), tolerance(1, 3)), (1, 2, 3, 0));
     let groups = formed(&[0, 1], 8, 2);
-    let expected = "RS was requested to survive 2 lost nodes of a set, but 1 set has fewer members than that needs; the \
-                    smallest one has 2 and survives 1: use more nodes, or spread the ranks more evenly";
+    let expected = "RS was requested to survive 2 lost nodes of a set, but 1 set has fewer members than that needs; \
+                    the smallest one has 2 and survives 1: use more nodes, or spread the ranks more evenly";
     assert_eq!(groups.weaker.unwrap().to_string(), expected);
     assert_eq!(formed(&[0, 1, 2], 8, 2).weaker, None);
 }

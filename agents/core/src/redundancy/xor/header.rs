@@ -4,12 +4,13 @@
 use crate::kvtree::Tree;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::{MemberFiles, bad};
+use crate::redundancy::parity::WriteFiles;
 use crate::redundancy::parity::header::{ParityHeader, as_received};
 
 const PARTNER: &str = "PARTNER";
 
 /// The left neighbour's files, in the order in which they were received.
-pub(super) fn put_left(tree: &mut Tree, header: &ParityHeader, files: fn(&MemberFiles) -> Tree) {
+pub(super) fn put_left(tree: &mut Tree, header: &ParityHeader, files: WriteFiles) {
     for left in &header.left {
         tree.set(PARTNER, as_received(&files(left)));
     }
