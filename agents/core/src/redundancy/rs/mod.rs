@@ -10,9 +10,6 @@
 pub mod header;
 mod in_cache;
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::Arc;
 
 use holdfast_model::{NumberName, RankDescriptor, Scheme};
@@ -158,3 +155,6 @@ impl RedundancyScheme for Rs {
 fn failures(descriptor: &RankDescriptor) -> u32 {
     FAILURES.of(&descriptor.descriptor.numbers).min(descriptor.group_size.saturating_sub(1))
 }
+
+#[cfg(test)]
+mod tests;
