@@ -8,6 +8,7 @@
 //! machine is visible in the spread. A ratio compares with a limit that is measured between the same tries.
 //!
 //! * [`encode`]: XOR encode in memory-backed cache, and the rebuild of a lost rank at restart;
+//! * [`reed_solomon`]: the inner loops of Reed-Solomon on one core;
 //! * [`relaunch`]: from the loss of a node to running ranks, step by step;
 //! * [`drain`]: the copy to disk with checksums, and the index with a rebuild;
 //! * [`containers`]: drain and fetch of 4,096 ranks as plain files and in a container;
@@ -49,6 +50,7 @@ mod pairs_polling;
 mod polls;
 mod rank;
 mod rank_threads;
+mod reed_solomon;
 mod relaunch;
 mod relaunch_many;
 mod routing;
@@ -116,6 +118,7 @@ type Bench = (&'static str, fn(Extent) -> Result<()>);
 
 const BENCHES: &[Bench] = &[
     ("encode", encode::run),
+    ("reed_solomon", reed_solomon::run),
     ("drain", drain::run),
     ("containers", containers::run),
     ("crc", crc::run),

@@ -91,6 +91,7 @@ fn parameter_sets_its_key() {
         ("SCR_COPY_TYPE", "PARTNER", "checkpoint.redundancy[0].scheme", "partner"),
         ("SCR_HOP_DISTANCE", "2", "checkpoint.redundancy[0].hop_distance", "2"),
         ("SCR_SET_SIZE", "3", "checkpoint.redundancy[0].set_size", "3"),
+        ("SCR_SET_FAILURES", "3", "checkpoint.redundancy[0].failures", "3"),
         ("SCR_DISTRIBUTE", "0", "checkpoint.restart.distribute", "false"),
         ("SCR_FETCH", "0", "checkpoint.restart.fetch", "false"),
         ("SCR_FETCH_WIDTH", "7", "checkpoint.restart.fetch_width", "7"),

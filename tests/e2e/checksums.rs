@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::control::meta::Meta;
-use holdfast_core::redundancy::xor::file::XorFile;
+use holdfast_core::redundancy::parity::file::ParityFile;
+use holdfast_core::redundancy::xor;
 use holdfast_testkit::files_below;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -270,8 +271,8 @@ fn neighbour_s_xor_header_has_the_checksums_of_a_rank() {
     let mut running = job.start();
     running.sees_checkpoint(1);
     let xor = cached(&world, "node2", 1, "3_of_4_in_0.xor");
-    let file = XorFile::open(xor.parent().unwrap(), "3_of_4_in_0.xor").unwrap();
-    let files = &file.header.partner.files;
+    let file = ParityFile::open(&xor::PARITY, xor.parent().unwrap(), "3_of_4_in_0.xor").unwrap();
+    let files = &file.header.left[0].files;
     assert_eq!(files.len(), 3);
     for meta in files {
         let bytes = fs::read(cached(&world, "node1", 1, &format!("/{}", meta.file))).unwrap();

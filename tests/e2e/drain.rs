@@ -375,10 +375,14 @@ fn dry_run_lists_copies_and_changes_nothing() {
     world.assert_nothing_is_left();
 }
 
-/// Node directories that were saved without that of node 2, drained with or without a list of the nodes.
+/// Node directories that were saved without those of lost nodes, drained with or without a list of the nodes.
 #[test]
-fn saved_directories_without_those_of_a_lost_node_are_drained_with_every_scheme() {
-    for (redundancy, rebuilt) in [("[{scheme: partner}]", json!([])), ("[{scheme: xor, set_size: 4}]", json!([2]))] {
+fn saved_directories_without_those_of_lost_nodes_are_drained_with_every_scheme() {
+    for (redundancy, kept, rebuilt) in [
+        ("[{scheme: partner}]", &["node0", "node1", "node3"][..], json!([])),
+        ("[{scheme: xor, set_size: 4}]", &["node0", "node1", "node3"], json!([2])),
+        ("[{scheme: rs, set_size: 4, failures: 2}]", &["node0", "node3"], json!([1, 2])),
+    ] {
         let world = World::new();
         let job = Job::new(&world, 0).redundancy(redundancy).heat("--files-per-rank 2").holding_after(4);
         job.abandon_after(4);
@@ -391,7 +395,7 @@ fn saved_directories_without_those_of_a_lost_node_are_drained_with_every_scheme(
         }
         for listed in [true, false] {
             let saved = world.path(&format!("saved-{listed}"));
-            for node in ["node0", "node1", "node3"] {
+            for node in kept {
                 fs::create_dir_all(saved.join(node)).unwrap();
                 holdfast_testkit::copy_tree(&roots.join(node), &saved.join(node)).unwrap();
             }

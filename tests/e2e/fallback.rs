@@ -57,7 +57,8 @@ fn starts_from_beginning_without_checkpoint() {
     let last = lose_two(&job(&world), &world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&Value::Null, &json!("fresh")));
     pfs::assert_current(&world.prefix(), 8);
-    let reason = "checkpoint 5 cannot be used: group 0 lost ranks 1 and 3, and XOR can rebuild one";
+    let reason = "checkpoint 5 cannot be used: two members of the XOR set of ranks 0-3 were lost (1 and 3), and it \
+                  survives one; see `scheme: rs`";
     assert_eq!(world.the("from_beginning")["reason"], reason);
 }
 

@@ -83,6 +83,7 @@ mod planted_bases;
 mod planted_datasets;
 mod progress;
 mod quickstart;
+mod reed_solomon;
 mod rehearse;
 mod requested;
 mod requeue;

@@ -4,22 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 
 use holdfast_core::redundancy::files::SetId;
-use holdfast_core::redundancy::{partner, registry, xor};
-use holdfast_model::{CheckpointId, Generation, Rank};
+use holdfast_core::redundancy::{partner, registry};
+use holdfast_model::{CheckpointId, Generation, Rank, Scheme};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileName {
     /// A file that the application wrote.
     Application { rank: Rank, part: u8 },
-    /// A redundancy file of the XOR scheme.
-    Parity { group_id: u32, members: u32, member: u32 },
+    /// A redundancy file of a scheme that computes redundancy.
+    Parity { scheme: Scheme, group_id: u32, members: u32, member: u32 },
 }
 
 impl FileName {
     pub fn parse(name: &str) -> FileName {
         match registry::redundancy_file(name) {
             Some(file) => {
-                FileName::Parity { group_id: file.set.group_id, members: file.set.members, member: file.member }
+                let SetId { scheme, group_id, members } = file.set;
+                FileName::Parity { scheme, group_id, members, member: file.member }
             }
             None => {
                 let (rank, part) = name.strip_prefix('r').and_then(|rest| rest.split_once('.')).unwrap();
@@ -44,9 +45,9 @@ impl fmt::Display for FileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             FileName::Application { rank, part } => write!(f, "r{rank}.{part}"),
-            FileName::Parity { group_id, members, member } => {
-                let set = SetId { scheme: xor::NAME, group_id, members };
-                let names = registry::get(xor::NAME).unwrap().file_names(set, member);
+            FileName::Parity { scheme, group_id, members, member } => {
+                let set = SetId { scheme, group_id, members };
+                let names = registry::get(scheme).unwrap().file_names(set, member);
                 f.write_str(&names[0])
             }
         }
@@ -91,6 +92,8 @@ impl PartialEq for Content {
 /// The files that a set's redundancy was computed from.
 #[derive(Debug)]
 pub struct Parity {
+    /// How many members can be lost.
+    pub tolerance: u32,
     /// The application's files of each member.
     pub members: Vec<Vec<(FileName, Content)>>,
 }
@@ -108,7 +111,7 @@ impl Parity {
         Arc::ptr_eq(self, other) || self.members == other.members
     }
 
-    /// Computes the files of a lost member from those of the others.
+    /// Computes the files of a lost member from those of the `survivors`.
     pub fn rebuild(survivors: &[Survivor], lost: usize) -> Rebuilt {
         let mut parities = survivors.iter().map(|survivor| &survivor.parity);
         let Some(Some(Content::Parity(parity))) = parities.next().cloned() else { return Rebuilt::NoParity };
@@ -119,6 +122,9 @@ impl Parity {
                 _ => return Rebuilt::NoParity,
             }
             sound &= parity.members.get(*member).is_some_and(|encoded| same(encoded, files));
+        }
+        if survivors.len() + (parity.tolerance as usize) < parity.members.len() {
+            return Rebuilt::TooFew;
         }
         let mut files = parity.members.get(lost).cloned().unwrap_or_default();
         if !sound {
@@ -132,6 +138,8 @@ impl Parity {
 pub enum Rebuilt {
     /// A survivor has no parity.
     NoParity,
+    /// More are lost than can be computed.
+    TooFew,
     Files {
         files: Vec<(FileName, Content)>,
         parity: Content,
@@ -143,6 +151,6 @@ fn same(one: &[(FileName, Content)], other: &[(FileName, Content)]) -> bool {
 }
 
 /// True if a scheme keeps copies.
-pub fn keeps_copies(scheme: holdfast_model::Scheme) -> bool {
+pub fn keeps_copies(scheme: Scheme) -> bool {
     scheme == partner::NAME
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use holdfast_core::redundancy::registry;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Rank, RankDescriptor};
 use holdfast_wire::peer::GroupWork;
 
@@ -19,21 +20,21 @@ pub enum Effect {
         checkpoint: CheckpointId,
         rank: Rank,
         file: File,
-        left: Neighbour,
+        left: Vec<Neighbour>,
     },
     /// A rank's files: the member's own, or a copy for a neighbour.
     Files {
         checkpoint: CheckpointId,
         rank: Rank,
         held: Held,
-        left: Option<Neighbour>,
+        left: Vec<Neighbour>,
         sender: Option<Sender>,
     },
     /// The acknowledgement: the receiver has all files of a rank.
     Received,
 }
 
-/// The left neighbour and its descriptor, which is kept with the redundancy.
+/// A left neighbour and its descriptor, which is kept with the redundancy.
 pub type Neighbour = (Rank, Option<Arc<RankDescriptor>>);
 
 /// The node and the process that wait for an acknowledgement.
@@ -86,11 +87,27 @@ pub fn copy(
         return failed_at(0, 2, failure.of_rank(rank));
     }
     let held = Held { expected: Some(source.files.len() as u32), partner_of: Some(sender.0), ..source };
-    vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender: Some(sender) })]
+    vec![None, Some(Effect::Files { checkpoint, rank, held, left: Vec::new(), sender: Some(sender) })]
+}
+
+/// How many members of a group can be lost.
+fn tolerance(checkpoint: CheckpointId, group: &GroupWork, disks: &[&Disk]) -> u32 {
+    let scheme = registry::get(group.scheme).unwrap();
+    let descriptors =
+        group.members.iter().zip(disks).filter_map(|((rank, _), disk)| descriptor_of(disk, checkpoint, *rank));
+    descriptors.map(|descriptor| scheme.tolerance(&descriptor)).next().unwrap_or(1)
+}
+
+/// The left neighbours of a member, of whom it keeps the descriptors: as many as can be lost.
+fn lefts(checkpoint: CheckpointId, group: &GroupWork, member: usize, disks: &[&Disk]) -> Vec<Neighbour> {
+    let size = group.members.len();
+    let left = (1..=tolerance(checkpoint, group, disks) as usize).map(|distance| (member + size - distance) % size);
+    let known = left.map(|left| (group.members[left].0, descriptor_of(disks[left], checkpoint, group.members[left].0)));
+    known.collect()
 }
 
 /// Computes the parity of all members for each of them.
-pub fn parity(checkpoint: CheckpointId, group: &GroupWork, lefts: &[usize], disks: &[&Disk]) -> Vec<Option<Effect>> {
+pub fn parity(checkpoint: CheckpointId, group: &GroupWork, disks: &[&Disk]) -> Vec<Option<Effect>> {
     let readable = |(rank, disk): (Rank, &Disk)| {
         disk.get(checkpoint, rank).is_none_or(|held| held.application().all(|file| file.there && file.sealed))
     };
@@ -101,20 +118,24 @@ pub fn parity(checkpoint: CheckpointId, group: &GroupWork, lefts: &[usize], disk
         return members().map(|member| Some(effect(member))).collect();
     }
     let written = |(rank, disk): (Rank, &Disk)| disk.get(checkpoint, rank).map(Held::written).unwrap_or_default();
-    let parity = Arc::new(Parity { members: members().map(written).collect() });
+    let tolerance = tolerance(checkpoint, group, disks);
+    let parity = Arc::new(Parity { tolerance, members: members().map(written).collect() });
     let size = group.members.len();
     let effect = |member: usize| {
-        let left = lefts[member];
-        let neighbour = group.members[left].0;
-        let name = FileName::Parity { group_id: group.group_id, members: size as u32, member: member as u32 };
+        let name = parity_name(group, member);
         let file = File { name, content: Content::Parity(parity.clone()), sealed: true, there: true };
-        let left = (neighbour, descriptor_of(disks[left], checkpoint, neighbour));
+        let left = lefts(checkpoint, group, member, disks);
         Effect::Parity { checkpoint, rank: group.members[member].0, file, left }
     };
     (0..size).map(|member| Some(effect(member))).collect()
 }
 
-/// Computes the lost member's files from those of the others.
+fn parity_name(group: &GroupWork, member: usize) -> FileName {
+    let (scheme, group_id, members) = (group.scheme, group.group_id, group.members.len() as u32);
+    FileName::Parity { scheme, group_id, members, member: member as u32 }
+}
+
+/// Computes the lost members' files from those of the others.
 pub fn rebuild(
     checkpoint: CheckpointId,
     group: &GroupWork,
@@ -123,12 +144,9 @@ pub fn rebuild(
     verified: bool,
 ) -> Vec<Option<Effect>> {
     let size = group.members.len();
-    let [lost] = missing else {
-        return failed(size, &Failure::new(FailureKind::Damaged, "more is lost than can be computed"));
-    };
-    let lost = *lost as usize;
+    let is_lost = |member: usize| missing.contains(&(member as u32));
     let mut survivors = Vec::new();
-    for (member, (rank, _)) in group.members.iter().enumerate().filter(|(member, _)| *member != lost) {
+    for (member, (rank, _)) in group.members.iter().enumerate().filter(|(member, _)| !is_lost(*member)) {
         let held = disks[member].get(checkpoint, *rank);
         if let Some(failure) = held.and_then(|held| fault(held, verified)) {
             return failed_at(member, size, failure.of_rank(*rank));
@@ -138,24 +156,29 @@ pub fn rebuild(
         let files = held.map(Held::written).unwrap_or_default();
         survivors.push(Survivor { member, parity: content, files });
     }
-    let Rebuilt::Files { files, parity } = Parity::rebuild(&survivors, lost) else {
-        return failed(size, &Failure::new(FailureKind::Damaged, "a survivor has no parity"));
-    };
-    let rank = group.members[lost].0;
-    let left = (lost + size - 1) % size;
-    let neighbour = group.members[left].0;
-    let name = FileName::Parity { group_id: group.group_id, members: size as u32, member: lost as u32 };
-    let file = |(name, content)| File { name, content, sealed: true, there: true };
-    let files: Vec<File> = files.into_iter().map(file).chain([file((name, parity))]).collect();
-    let held = Held {
-        descriptor: descriptor_of(disks[lost], checkpoint, rank),
-        expected: Some(files.len() as u32),
-        partner_of: None,
-        files,
-    };
-    let kept = (neighbour, descriptor_of(disks[left], checkpoint, neighbour));
-    let mut held = Some(Effect::Files { checkpoint, rank, held, left: Some(kept), sender: None });
-    (0..size).map(|member| if member == lost { held.take() } else { Some(Effect::Nothing) }).collect()
+    let mut effects = Vec::new();
+    for member in 0..size {
+        if !is_lost(member) {
+            effects.push(Some(Effect::Nothing));
+            continue;
+        }
+        let Rebuilt::Files { files, parity } = Parity::rebuild(&survivors, member) else {
+            return failed(size, &Failure::new(FailureKind::Damaged, "the survivors are not enough"));
+        };
+        let rank = group.members[member].0;
+        let file = |(name, content)| File { name, content, sealed: true, there: true };
+        let files: Vec<File> =
+            files.into_iter().map(file).chain([file((parity_name(group, member), parity))]).collect();
+        let held = Held {
+            descriptor: descriptor_of(disks[member], checkpoint, rank),
+            expected: Some(files.len() as u32),
+            partner_of: None,
+            files,
+        };
+        let left = lefts(checkpoint, group, member, disks);
+        effects.push(Some(Effect::Files { checkpoint, rank, held, left, sender: None }));
+    }
+    effects
 }
 
 /// Sends a rank's files to its node; the sender is done when the receiver has acknowledged them.
@@ -171,5 +194,5 @@ pub fn transfer(
         return failed_at(0, 2, failure.of_rank(rank));
     }
     let held = Held { expected: Some(source.files.len() as u32), partner_of: None, ..source };
-    vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender: Some(sender) })]
+    vec![None, Some(Effect::Files { checkpoint, rank, held, left: Vec::new(), sender: Some(sender) })]
 }

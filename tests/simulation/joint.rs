@@ -34,8 +34,6 @@ pub struct Joint {
     members: Vec<Option<NodeIndex>>,
     /// The agent process of each member that has joined.
     joined: Vec<Option<u64>>,
-    /// The member from which each receives, in a group.
-    lefts: Vec<usize>,
     /// A member has failed: others that join fail, too.
     failed: bool,
 }
@@ -180,13 +178,10 @@ impl World {
         }
         let first = !self.joints.contains_key(&key);
         let joint = self.joints.entry(key).or_insert_with(|| {
-            let (joined, lefts) = (vec![None; members.len()], vec![0; members.len()]);
+            let joined = vec![None; members.len()];
             let kind = JointKind::Transfer { rank: Rank(0) };
-            Joint { checkpoint, kind, members: members.clone(), joined, lefts, failed: false }
+            Joint { checkpoint, kind, members: members.clone(), joined, failed: false }
         });
-        if let JointKind::Encode { group } = &kind {
-            joint.lefts[member] = group.left as usize;
-        }
         if first || member == 0 {
             joint.kind = kind;
         }
@@ -283,7 +278,7 @@ impl World {
         let verified = self.scenario.has_checksums();
         let effects = match &joint.kind {
             JointKind::Copy { rank } => copy(joint.checkpoint, *rank, disks[0], members[0], verified),
-            JointKind::Encode { group } => parity(joint.checkpoint, group, &joint.lefts, &disks),
+            JointKind::Encode { group } => parity(joint.checkpoint, group, &disks),
             JointKind::Rebuild { group, missing } => rebuild(joint.checkpoint, group, missing, &disks, verified),
             JointKind::Transfer { rank } => transfer(joint.checkpoint, *rank, disks[0], members[0], verified),
         };
@@ -323,19 +318,21 @@ impl World {
         match effect {
             Effect::Nothing | Effect::Received => {}
             Effect::Failed(failure) => result = Err(failure),
-            Effect::Parity { checkpoint, rank, file, left: (neighbour, descriptor) } => {
-                keep_descriptor(disk, checkpoint, neighbour, descriptor);
+            Effect::Parity { checkpoint, rank, file, left } => {
+                for (neighbour, descriptor) in left {
+                    keep_descriptor(disk, checkpoint, neighbour, descriptor);
+                }
                 if self.defect != Some(Defect::EncodingNotMade) {
                     disk.held(checkpoint, rank).put(File { sealed: !midway, ..file });
                 }
             }
             Effect::Files { checkpoint, rank, mut held, left, sender } => {
-                if let Some((neighbour, descriptor)) = left {
+                if midway && !left.is_empty() {
+                    // The number of expected files is written last.
+                    held.expected = None;
+                }
+                for (neighbour, descriptor) in left {
                     keep_descriptor(disk, checkpoint, neighbour, descriptor);
-                    if midway {
-                        // The number of expected files is written last.
-                        held.expected = None;
-                    }
                 }
                 if midway {
                     held.files.truncate(held.files.len() / 2);

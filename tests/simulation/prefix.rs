@@ -16,7 +16,6 @@ use holdfast_core::prefix::scan::{
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{Index, Summary};
 use holdfast_core::redundancy::files::SetId;
-use holdfast_core::redundancy::xor;
 use holdfast_core::store::{DatasetFiles, DirectoryName, FoundFile, ListedFile, OpenDataset, StoredFile};
 use holdfast_model::dataset::default_name;
 use holdfast_model::{CheckpointId, Dataset, OutputPath, Rank};
@@ -248,20 +247,23 @@ impl Directory {
         let mut ranks: BTreeMap<Rank, RankScan> = BTreeMap::new();
         let mut sets: BTreeMap<(u32, u32), RedundancySet> = BTreeMap::new();
         for (file, found) in &self.files {
-            let kind = if file.is_application() { FileKind::Full } else { FileKind::Redundancy(xor::NAME) };
+            let kind = match *file {
+                FileName::Application { .. } => FileKind::Full,
+                FileName::Parity { scheme, .. } => FileKind::Redundancy(scheme),
+            };
             let present = PresentFile { kind, size: file.size(), crc: None, output_path: None };
             ranks.entry(found.rank).or_default().present.insert(file.to_string(), present);
-            if let FileName::Parity { group_id, members, member } = *file {
-                let id = SetId { scheme: xor::NAME, group_id, members };
+            if let FileName::Parity { scheme, group_id, members, member } = *file {
+                let id = SetId { scheme, group_id, members };
                 let set = sets.entry((group_id, members)).or_insert_with(|| RedundancySet {
                     id,
                     present: BTreeMap::new(),
                     ranks: BTreeMap::new(),
-                    tolerance: Some(1),
+                    tolerance: None,
                 });
                 set.present.insert(member, found.rank);
                 set.ranks.insert(member, found.rank);
-                self.read_header(found, (group_id, members, member), &mut ranks, set);
+                self.read_header(found, id, member, &mut ranks, set);
             }
         }
         for (rank, (files, count)) in &self.filemaps {
@@ -280,11 +282,12 @@ impl Directory {
         }
     }
 
-    /// A parity file's header lists the files of its own member and of the one to its left.
+    /// A parity file's header lists the files of its own member and of those to its left.
     fn read_header(
         &self,
         found: &PrefixFile,
-        (group_id, members, member): (u32, u32, u32),
+        SetId { scheme, group_id, members }: SetId,
+        member: u32,
         ranks: &mut BTreeMap<Rank, RankScan>,
         set: &mut RedundancySet,
     ) {
@@ -296,12 +299,13 @@ impl Directory {
         for (index, files) in (0u32..).zip(&parity.members) {
             set.ranks.extend(rank_of(files).map(|rank| (index, rank)));
         }
-        for of in [member, (member + members - 1) % members] {
+        set.tolerance = Some(parity.tolerance);
+        for of in (0..=parity.tolerance).map(|distance| (member + members - distance) % members) {
             let Some(files) = parity.members.get(of as usize) else { continue };
             let Some(rank) = rank_of(files) else { continue };
             let known = ranks.entry(rank).or_default();
             if known.expected.is_none() {
-                let mut names = vec![FileName::Parity { group_id, members, member: of }.to_string()];
+                let mut names = vec![FileName::Parity { scheme, group_id, members, member: of }.to_string()];
                 names.extend(files.iter().map(|(name, _)| name.to_string()));
                 known.expected =
                     Some(ExpectedFiles { count: names.len() as u32, names, source: ExpectationSource::Header });
@@ -311,12 +315,10 @@ impl Directory {
 
     /// Computes the missing members of a set; `None` if the survivors are not enough.
     pub fn rebuild(&mut self, set: SetId, missing: &[u32], ranks: &[Rank]) -> Option<()> {
-        let [lost] = missing else { return None };
-        let [rank] = ranks else { return None };
-        let SetId { group_id, members, .. } = set;
+        let SetId { scheme, group_id, members } = set;
         let mut survivors = Vec::new();
-        for member in (0..members).filter(|member| member != lost) {
-            let parity = self.files.get(&FileName::Parity { group_id, members, member })?;
+        for member in (0..members).filter(|member| !missing.contains(member)) {
+            let parity = self.files.get(&FileName::Parity { scheme, group_id, members, member })?;
             let of_rank = |(name, file): (&FileName, &PrefixFile)| {
                 (file.rank == parity.rank && name.is_application()).then(|| (*name, file.content.clone()))
             };
@@ -325,15 +327,17 @@ impl Directory {
             let files = self.files.range(from..=to).filter_map(of_rank).collect();
             survivors.push(Survivor { member: member as usize, parity: Some(parity.content.clone()), files });
         }
-        let Rebuilt::Files { files, parity } = Parity::rebuild(&survivors, *lost as usize) else { return None };
-        let parity_name = FileName::Parity { group_id, members, member: *lost };
-        let names: Vec<FileName> = files.iter().map(|(name, _)| *name).chain([parity_name]).collect();
-        let count = names.len() as u32;
-        for (name, content) in files {
-            self.files.insert(name, PrefixFile { rank: *rank, content });
+        for (member, rank) in missing.iter().zip(ranks) {
+            let Rebuilt::Files { files, parity } = Parity::rebuild(&survivors, *member as usize) else { return None };
+            let parity_name = FileName::Parity { scheme, group_id, members, member: *member };
+            let names: Vec<FileName> = files.iter().map(|(name, _)| *name).chain([parity_name]).collect();
+            let count = names.len() as u32;
+            for (name, content) in files {
+                self.files.insert(name, PrefixFile { rank: *rank, content });
+            }
+            self.files.insert(parity_name, PrefixFile { rank: *rank, content: parity });
+            self.filemaps.insert(*rank, (names, count));
         }
-        self.files.insert(parity_name, PrefixFile { rank: *rank, content: parity });
-        self.filemaps.insert(*rank, (names, count));
         Some(())
     }
 

@@ -1,11 +1,11 @@
-//! The invariants of checkpoints: one that is reported as protected survives one failure in each group, and one that is
-//! published is complete.
+//! The invariants of checkpoints: one that is reported as protected survives as many failures in each group as its
+//! scheme does, and one that is published is complete.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast::events::DrainResult;
-use holdfast_core::redundancy::registry::is_unprotected;
+use holdfast_core::redundancy::registry::{self, is_unprotected};
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, Generation, Location, Rank, RankDescriptor, Scheme};
 use holdfast_wire::agent::AgentEvent;
@@ -25,6 +25,8 @@ pub struct Protected {
     homes: Vec<NodeIndex>,
     /// Its groups, each a list of members.
     groups: Vec<Vec<Rank>>,
+    /// How many members of each group can be computed again.
+    tolerances: Vec<usize>,
     /// The other nodes that have a copy of each rank's files, where the scheme keeps copies.
     copies: Option<Vec<Vec<NodeIndex>>>,
 }
@@ -155,9 +157,10 @@ impl World {
         }
     }
 
-    /// Every group survives the loss of any one of its nodes.
+    /// Every group survives the loss of as many nodes as its scheme tolerates, and of at least one.
     fn check_redundancy(&mut self, homes: &[NodeIndex], generation: Generation, checkpoint: CheckpointId) {
         let mut groups: std::collections::BTreeMap<u32, Vec<Rank>> = std::collections::BTreeMap::new();
+        let mut tolerances = std::collections::BTreeMap::new();
         let mut copies = false;
         for rank in (0..homes.len() as u32).map(Rank) {
             let Some(descriptor) = self.descriptor(homes, checkpoint, rank) else {
@@ -165,7 +168,11 @@ impl World {
                 self.oracle.protected = None;
                 return;
             };
-            copies = crate::content::keeps_copies(descriptor.descriptor.scheme);
+            let scheme = descriptor.descriptor.scheme;
+            copies = crate::content::keeps_copies(scheme);
+            let tolerance = registry::get(scheme).unwrap().tolerance(&descriptor) as usize;
+            assert!(copies || tolerance > 0, "checkpoint {checkpoint} is reported as protected with {scheme}");
+            tolerances.insert(descriptor.group_id, tolerance);
             groups.entry(descriptor.group_id).or_default().push(rank);
         }
         let groups: Vec<Vec<Rank>> = groups.into_values().collect();
@@ -186,8 +193,8 @@ impl World {
             }
         }
         let copies = copies.then(|| self.copies(homes, checkpoint, &groups));
-        let homes = homes.to_vec();
-        self.oracle.protected = Some(Protected { checkpoint, generation, homes, groups, copies });
+        let (homes, tolerances) = (homes.to_vec(), tolerances.into_values().collect());
+        self.oracle.protected = Some(Protected { checkpoint, generation, homes, groups, tolerances, copies });
     }
 
     fn copies(&self, homes: &[NodeIndex], checkpoint: CheckpointId, groups: &[Vec<Rank>]) -> Vec<Vec<NodeIndex>> {
@@ -247,9 +254,9 @@ impl World {
                 let mut ranks = protected.homes.iter().zip(copies);
                 ranks.all(|(home, copies)| !lost(*home) || copies.iter().any(|node| !lost(*node)))
             }
-            _ => protected.groups.iter().all(|group| {
+            _ => protected.groups.iter().zip(&protected.tolerances).all(|(group, tolerance)| {
                 let nodes: BTreeSet<NodeIndex> = group.iter().map(|rank| protected.homes[rank.index()]).collect();
-                nodes.into_iter().filter(|node| lost(*node)).count() <= 1
+                nodes.into_iter().filter(|node| lost(*node)).count() <= *tolerance
             }),
         }
     }
@@ -263,8 +270,8 @@ impl World {
             let has = |node: NodeIndex| self.held(node, protected.checkpoint, *rank).is_some_and(Held::is_complete);
             [home].into_iter().chain(elsewhere).any(|node| !lost(node) && has(node))
         };
-        let tolerated = usize::from(protected.copies.is_none());
-        protected.groups.iter().all(|group| group.iter().filter(|rank| !complete(rank)).count() <= tolerated)
+        let mut groups = protected.groups.iter().zip(&protected.tolerances);
+        groups.all(|(group, tolerance)| group.iter().filter(|rank| !complete(rank)).count() <= *tolerance)
     }
 
     /// The nodes of a run that can be relied on.

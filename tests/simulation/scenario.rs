@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use holdfast::relaunch::{AllocatedNode, Config};
 use holdfast_core::redundancy::numbers::SET_SIZE;
-use holdfast_core::redundancy::{local, partner, xor};
+use holdfast_core::redundancy::{local, partner, rs, xor};
 use holdfast_model::{
-    ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, RestartPolicy,
+    ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NumberName,
+    RestartPolicy,
 };
 use holdfast_testkit::Dice;
 use holdfast_wire::fixtures;
@@ -140,23 +141,29 @@ impl Scenario {
 
 fn settings(dice: &mut Dice, large: bool) -> Settings {
     let scheme = match dice.below(100) {
-        0..55 => xor::NAME,
+        0..35 => xor::NAME,
+        35..55 => rs::NAME,
         55..88 => partner::NAME,
         _ if large => xor::NAME,
         _ => local::NAME,
     };
-    let descriptor = |index, interval, scheme, set_size: u32| Descriptor {
+    let descriptor = |index, interval, scheme, numbers: &[(NumberName, u32)]| Descriptor {
         index,
         enabled: true,
         interval,
         base: "/cache".to_owned(),
         scheme,
-        numbers: [(SET_SIZE.name, set_size)].into_iter().collect(),
+        numbers: numbers.iter().copied().collect(),
     };
-    let mut descriptors = vec![descriptor(0, 1, scheme, 2 + dice.below(7_u32))];
+    let set_size = 2 + dice.below(7_u32);
+    let mut numbers = vec![(SET_SIZE.name, set_size)];
+    if scheme == rs::NAME {
+        numbers.push((rs::FAILURES.name, 1 + dice.below((set_size - 1).min(3))));
+    }
+    let mut descriptors = vec![descriptor(0, 1, scheme, &numbers)];
     if dice.percent(15) {
         let other = if scheme == xor::NAME { partner::NAME } else { xor::NAME };
-        descriptors.push(descriptor(1, 2, other, 4));
+        descriptors.push(descriptor(1, 2, other, &[(SET_SIZE.name, 4)]));
     }
     let keep = 1 + dice.below(3_u32);
     let mut settings = Settings {

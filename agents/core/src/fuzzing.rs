@@ -23,7 +23,10 @@ use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use crate::prefix::{Index, Summary, index};
 use crate::redundancy::descriptor;
 use crate::redundancy::files::MemberFiles;
-use crate::redundancy::xor::header::XorHeader;
+use crate::redundancy::parity::ParityScheme;
+use crate::redundancy::parity::header::ParityHeader;
+use crate::redundancy::rs;
+use crate::redundancy::xor;
 use crate::redundancy::xor::name::XorName;
 use crate::store::base_name::check_base_name;
 use crate::store::{DirectoryName, NameParts};
@@ -56,10 +59,25 @@ pub const TARGETS: &[FuzzTarget] = &[
     tree_target!("index", "index.scr", index_file),
     tree_target!("summary", "summary.scr", summary),
     tree_target!("rank_filemap", ".scrfilemap", rank_filemap),
-    tree_target!("xor_header", ".xor", xor_header),
+    tree_target!("xor_header", ".xor", |tree| parity_header(&xor::PARITY, tree)),
+    FuzzTarget {
+        name: "rs_header",
+        corpus: rs_headers,
+        words: SCR_KEYS,
+        check: |bytes| {
+            if let Ok((tree, _)) = decode(&with_header(bytes)) {
+                parity_header(&rs::PARITY, tree);
+            }
+        },
+    },
     FuzzTarget { name: "filemap_log", corpus: filemap_logs, words: SCR_KEYS, check: filemap_log },
     FuzzTarget { name: "hostlist", corpus: hostlists, words: &["[", "]", ",", "-", "node", "."], check: hostlist_text },
-    FuzzTarget { name: "names", corpus: names, words: &["scr.", "_of_", "_in_", ".xor", "../", "/"], check: name },
+    FuzzTarget {
+        name: "names",
+        corpus: names,
+        words: &["scr.", "_of_", "_in_", ".xor", ".rs", "../", "/"],
+        check: name,
+    },
 ];
 
 /// The packed tree of a hash file.
@@ -208,12 +226,28 @@ fn rank_filemap(tree: Tree) {
     }
 }
 
-fn xor_header(tree: Tree) {
+fn parity_header(scheme: &'static ParityScheme, tree: Tree) {
     let _ = MemberFiles::from_tree(&tree, "input");
-    if let Ok(header) = XorHeader::from_tree(&tree, "input") {
+    if let Ok(header) = ParityHeader::from_tree(scheme, &tree, "input") {
         assert!(header.index().is_some());
-        assert_eq!(XorHeader::from_tree(&header.to_tree(), "input").unwrap(), header);
+        assert!(header.known().count() as u32 == header.failures() + 1 && header.failures() < header.size());
+        assert_eq!(ParityHeader::from_tree(scheme, &header.to_tree(), "input").unwrap(), header);
     }
+}
+
+/// The headers of the XOR files as those of Reed-Solomon files that survive two losses.
+fn rs_headers() -> Vec<Vec<u8>> {
+    let files = fixture_files(&["scr"], &[".xor"]);
+    let headers = files.iter().filter_map(|file| {
+        let (tree, _) = decode(file).ok()?;
+        let mut header = ParityHeader::from_tree(&xor::PARITY, &tree, "fixture").ok()?;
+        header.scheme = &rs::PARITY;
+        let second = (header.index()? + header.size()).checked_sub(2)? % header.size();
+        let files = MemberFiles { rank: header.members[second as usize], files: Vec::new() };
+        header.left.extend((header.size() > 2).then_some(files));
+        body(&encode(&header.to_tree()))
+    });
+    headers.collect()
 }
 
 /// The records of a log are separated by this in the input.

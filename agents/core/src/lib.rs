@@ -10,14 +10,15 @@
 //! * [`prefix`]: what a store contains: index, summary, scan, rebuild at drain, publication;
 //! * [`state_directory`]: where the state of a job is, and [`state_files`]: the files in it;
 //! * [`workers`]: work on several threads;
-//! * [`galois`]: arithmetic of GF(2^16), for parity of several lost members;
+//! * [`galois`]: arithmetic of GF(2^8) and GF(2^16), for redundancy of several lost members;
 //! * [`hostlist`]: `node[1-4,7]` and sets of them;
 //! * [`owned`]: files and directories that must belong to this user, where other users may write;
 //! * [`calls`]: the system calls on files and directories that all of these make;
 //! * [`durable`]: the one way to replace a file; [`temporary`]: the names of its temporary files, and the removal of
 //!   those that killed processes left; [`regular_file`]: opening one that must be a regular file.
 
-#![forbid(unsafe_code)]
+// Allowed in the vector instructions of `galois::bytes` only.
+#![deny(unsafe_code)]
 
 pub mod calls;
 pub mod control;

@@ -276,7 +276,8 @@ pub struct Redundancy {
 
 keys! {
     Redundancy => Redundancy;
-    /// `local`: not protected; `partner`: a copy on another node; `xor`: one lost member of a set can be rebuilt.
+    /// `local`: not protected; `partner`: a copy on another node; `xor`: one lost member of a set can be rebuilt; `rs`:
+    /// several can.
     scheme = redundancy_scheme().or(registry::DEFAULT).see_scr(COPY_TYPE),
     /// The numbers of the schemes.
     numbers = numbers_of_schemes(),

@@ -71,7 +71,7 @@ fn without_key() -> [Declaration; 15] {
 }
 
 /// The parameters that SCR 3 has and version 1 has not.
-fn of_scr_3() -> [Declaration; 26] {
+fn of_scr_3() -> [Declaration; 25] {
     use AllowedSource::{Any, Environment};
     use ParameterValue::{Switch, Text};
     let set = |name, default: &str, reason| declaration(name, default, Any, Text, Effect::Warned(reason));
@@ -93,7 +93,6 @@ fn of_scr_3() -> [Declaration; 26] {
         set("SCR_DROP_AFTER_CURRENT", "0", "newer checkpoints stay in the index"),
         set("SCR_FETCH_BYPASS", "0", "set SCR_GLOBAL_RESTART=1: the ranks then read from the prefix directory"),
         set("SCR_GROUP", "NODE", "a failure group is a node"),
-        set("SCR_SET_FAILURES", "2", "there is no redundancy scheme RS: XOR rebuilds one lost member of a set"),
         set("SCR_COPY_METADATA", "1", "meta data of a rank is always copied with its files"),
         set("SCR_FLUSH_TYPE", "SYNC", "the agents copy the files: set SCR_FLUSH_ASYNC=1 for flushes in the background"),
         set("SCR_FLUSH_POSTSTAGE", "0", "flushes end with the job; a drain then saves the newest checkpoint"),

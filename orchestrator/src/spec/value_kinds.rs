@@ -283,7 +283,7 @@ pub fn choice<T: Choice>() -> ValueKind<T> {
 /// A redundancy scheme that is registered.
 pub fn redundancy_scheme() -> ValueKind<Scheme> {
     let available = registry::all().map(|scheme| (spelling(scheme.name()), scheme.name())).collect();
-    keywords(available, vec!["rs"], |scheme: &Scheme| spelling(*scheme))
+    keywords(available, Vec::new(), |scheme: &Scheme| spelling(*scheme))
 }
 
 /// A scheme in a spec.

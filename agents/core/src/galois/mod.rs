@@ -1,10 +1,15 @@
-//! The field GF(2^16): elements of 16 bits, polynomial x^16 + x^12 + x^3 + x + 1, as in FTI's level 3. [`rows`]: a code
+//! Finite fields. [`bytes`]: GF(2^8), for Reed-Solomon redundancy.
+//!
+//! Here is GF(2^16): elements of 16 bits, polynomial x^16 + x^12 + x^3 + x + 1, as in FTI's level 3. [`rows`]: a code
 //! over it.
 //!
 //! A product with a constant is two look-ups, one for each half of the element, in tables of 1 KiB that fit into the
 //! L1 cache. Building the tables for a constant takes microseconds.
 
+pub mod bytes;
 pub mod rows;
+
+use std::ops::BitXorAssign;
 
 const POLYNOMIAL: u32 = 0x1_100b;
 
@@ -79,24 +84,43 @@ impl Multiplier {
     }
 }
 
+/// An element of one of the fields. `true` is one, `false` is zero.
+pub trait Element: Copy + PartialEq + BitXorAssign + From<bool> {
+    /// The product of two elements.
+    fn times(self, other: Self) -> Self;
+
+    /// The multiplicative inverse; `None` for zero.
+    fn inverse(self) -> Option<Self>;
+}
+
+impl Element for u16 {
+    fn times(self, other: u16) -> u16 {
+        multiply(self, other)
+    }
+
+    fn inverse(self) -> Option<u16> {
+        inverse(self)
+    }
+}
+
 /// The inverse of a square matrix; `None` if it is singular.
-pub fn invert(mut matrix: Vec<Vec<u16>>) -> Option<Vec<Vec<u16>>> {
-    let size = matrix.len();
-    let mut inverse: Vec<Vec<u16>> =
-        (0..size).map(|row| (0..size).map(|column| u16::from(row == column)).collect()).collect();
+pub fn invert<E: Element>(mut matrix: Vec<Vec<E>>) -> Option<Vec<Vec<E>>> {
+    let (size, zero) = (matrix.len(), E::from(false));
+    let mut inverse: Vec<Vec<E>> =
+        (0..size).map(|row| (0..size).map(|column| E::from(row == column)).collect()).collect();
     for column in 0..size {
-        let pivot = (column..size).find(|row| matrix.get(*row).and_then(|row| row.get(column)) != Some(&0))?;
+        let pivot = (column..size).find(|row| matrix.get(*row).and_then(|row| row.get(column)) != Some(&zero))?;
         matrix.swap(column, pivot);
         inverse.swap(column, pivot);
-        let scale = self::inverse(*matrix.get(column)?.get(column)?)?;
+        let scale = matrix.get(column)?.get(column)?.inverse()?;
         for row in [matrix.get_mut(column)?, inverse.get_mut(column)?] {
-            row.iter_mut().for_each(|value| *value = multiply(*value, scale));
+            row.iter_mut().for_each(|value| *value = value.times(scale));
         }
         let (pivot, pivot_inverse) = (matrix.get(column)?.clone(), inverse.get(column)?.clone());
         for row in (0..size).filter(|row| *row != column) {
             let factor = *matrix.get(row)?.get(column)?;
             for (row, pivot) in [(matrix.get_mut(row)?, &pivot), (inverse.get_mut(row)?, &pivot_inverse)] {
-                row.iter_mut().zip(pivot).for_each(|(value, pivot)| *value ^= multiply(*pivot, factor));
+                row.iter_mut().zip(pivot).for_each(|(value, pivot)| *value ^= pivot.times(factor));
             }
         }
     }
@@ -127,7 +151,7 @@ mod tests {
 
     #[test]
     fn inverts_matrix_unless_singular() {
-        assert_eq!(invert(vec![vec![1, 2], vec![1, 2]]), None);
-        assert_eq!(invert(vec![vec![0, 1], vec![1, 0]]), Some(vec![vec![0, 1], vec![1, 0]]));
+        assert_eq!(invert::<u16>(vec![vec![1, 2], vec![1, 2]]), None);
+        assert_eq!(invert::<u16>(vec![vec![0, 1], vec![1, 0]]), Some(vec![vec![0, 1], vec![1, 0]]));
     }
 }

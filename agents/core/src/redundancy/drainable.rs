@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_model::{CheckpointId, Inventory, Locations, Rank, RankDescriptor, Scheme};
 
 use super::inventory::{Held, by_rank, named};
+use super::lost_set::LostSet;
 use super::registry;
 
 /// Whether a checkpoint can be drained.
@@ -44,26 +45,10 @@ pub enum IncompleteReason {
         unprotected: Vec<Rank>,
     },
     /// A group lost more than its scheme allows.
-    #[error(
-        "group {group_id} lost {missing} member(s){}{}",
-        beyond_limit(*scheme),
-        if ranks.is_empty() { String::new() } else { format!(" ({})", named(ranks)) }
-    )]
-    GroupLost {
-        scheme: Scheme,
-        /// World rank of its member 0.
-        group_id: u32,
-        missing: u32,
-        /// The missing ranks that are known by name.
-        ranks: Vec<Rank>,
-    },
+    #[error(transparent)]
+    GroupLost(LostSet),
     #[error("its descriptors contradict each other: {0}")]
     InconsistentDescriptors(String),
-}
-
-/// What a scheme can restore at the most, as the end of a sentence; empty if the scheme is unknown.
-pub(super) fn beyond_limit(scheme: Scheme) -> String {
-    registry::get(scheme).map(|scheme| format!(", and {}", scheme.limit())).unwrap_or_default()
 }
 
 /// Judges checkpoint `id` from what the healthy nodes hold, and from where it is by their flush files: `None` if no
@@ -163,12 +148,15 @@ fn judge<'a>(
         let missing = group.descriptor.group_size.saturating_sub(complete);
         if missing > known.tolerance(group.descriptor) {
             let lost = group.known.iter().filter(|(index, _)| !group.complete.contains(index));
-            return Err(IncompleteReason::GroupLost {
+            return Err(IncompleteReason::GroupLost(LostSet {
                 scheme,
                 group_id,
+                size: group.descriptor.group_size,
+                tolerance: known.tolerance(group.descriptor),
+                members: group.known.values().copied().collect(),
                 missing,
-                ranks: lost.map(|(_, rank)| *rank).collect(),
-            });
+                lost: lost.map(|(_, rank)| *rank).collect(),
+            }));
         }
         let unprotected = group.known.iter().filter(|(index, _)| group.complete.contains(index));
         let unprotected = unprotected.filter(|(index, _)| !group.protected.contains(index));
@@ -283,8 +271,9 @@ mod tests {
         run[1].holdings.clear();
         run[2].holdings.clear();
         let Drainability::Incomplete(reason) = judged(&run) else { panic!("two members of set 0 are lost") };
-        assert!(reason.to_string().contains("group 0 lost 2 member(s)"), "{reason}");
-        assert!(reason.to_string().contains("rank 2"), "{reason}");
+        let expected = "two members of the XOR set that begins with rank 0 were lost (rank 2 among them), and it \
+                        survives one; see `scheme: rs`";
+        assert_eq!(reason.to_string(), expected);
     }
 
     #[test]
@@ -302,7 +291,10 @@ mod tests {
         run[0].holdings.clear();
         assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![] });
         run[1].holdings.clear();
-        assert!(matches!(judged(&run), Drainability::Incomplete(IncompleteReason::GroupLost { missing: 1, .. })));
+        assert!(matches!(
+            judged(&run),
+            Drainability::Incomplete(IncompleteReason::GroupLost(LostSet { missing: 1, .. }))
+        ));
     }
 
     #[test]
@@ -322,7 +314,10 @@ mod tests {
     fn complete_files_of_all_ranks_but_the_last_are_not_enough() {
         let own = |rank| Holding { ranks: Some(3), ..holding(rank, partner::NAME, (1, 0, 3, rank), true) };
         let run = nodes(vec![vec![own(0)], vec![own(1)], Vec::new()]);
-        assert!(matches!(judged(&run), Drainability::Incomplete(IncompleteReason::GroupLost { missing: 1, .. })));
+        assert!(matches!(
+            judged(&run),
+            Drainability::Incomplete(IncompleteReason::GroupLost(LostSet { missing: 1, .. }))
+        ));
     }
 
     #[test]

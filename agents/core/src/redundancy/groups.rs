@@ -94,6 +94,24 @@ pub enum ForcedLocal {
     DomainTooLarge { asked: Scheme, domain: u32, ranks: usize, world: usize },
 }
 
+/// Sets that have fewer members than the requested protection needs: they survive the loss of all members but one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{scheme} was requested to survive {asked} lost nodes of a set, but {sets} {} fewer members than that needs; the \
+     smallest one has {members} and survives {}: use more nodes, or spread the ranks more evenly",
+    if *sets == 1 { "set has" } else { "sets have" },
+    members - 1
+)]
+pub struct WeakerSets {
+    pub scheme: Scheme,
+    /// How many sets have too few members.
+    pub sets: usize,
+    /// Members of the smallest one.
+    pub members: usize,
+    /// Losses that a set was requested to survive.
+    pub asked: usize,
+}
+
 /// Why no groups can be formed by the requested rules.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum GroupRulesError {
@@ -134,6 +152,8 @@ pub struct Groups {
     pub scheme: Scheme,
     /// Why the scheme is not the requested one, for the user.
     pub forced_local: Option<ForcedLocal>,
+    /// Sets that survive fewer losses than requested, for the user.
+    pub weaker: Option<WeakerSets>,
     /// The groups, by ascending id.
     pub groups: Vec<Group>,
     places: Vec<GroupSlot>,
@@ -189,7 +209,7 @@ impl Groups {
             }
             groups.push(Group { id, members });
         }
-        Ok(Groups { scheme, forced_local: None, groups, places })
+        Ok(Groups { scheme, forced_local: None, weaker: None, groups, places })
     }
 
     /// Writes each rank's group into its descriptor.
@@ -236,7 +256,7 @@ impl Groups {
             let members: Vec<Rank> = members.into_iter().map(rank_of).collect();
             groups.push(Group { id: members.first().map_or(0, |rank| rank.0), members });
         }
-        Groups { scheme, forced_local: None, groups, places }
+        Groups { scheme, forced_local: None, weaker: None, groups, places }
     }
 }
 
@@ -321,12 +341,28 @@ pub(super) fn levels(sites: &[Site]) -> Vec<Vec<usize>> {
     levels
 }
 
-/// Sets of up to `set_size` members, one more where a remainder of one joins, for schemes that compute redundancy.
-pub(super) fn sets(scheme: Scheme, sites: &[Site], rules: GroupRules<'_>) -> Result<Groups, ForcedLocal> {
-    spread(scheme, sites, || sets_by_level(sites, rules), |sizes| sets_dealt_out(sites, rules, sizes))
+/// Sets of up to `set_size` members for schemes that compute redundancy: at least `smallest` where the placement allows
+/// it, so that the members of a smaller remainder join other sets.
+pub(super) fn sets(
+    scheme: Scheme,
+    sites: &[Site],
+    rules: GroupRules<'_>,
+    smallest: u32,
+) -> Result<Groups, ForcedLocal> {
+    let least = smallest.max(2) as usize;
+    let by_level = || sets_by_level(sites, rules, least);
+    let mut groups = spread(scheme, sites, by_level, |sizes| sets_dealt_out(sites, rules, sizes, least))?;
+    let small: Vec<usize> = groups.groups.iter().map(|set| set.members.len()).filter(|size| *size < least).collect();
+    groups.weaker = small.iter().min().map(|least_members| WeakerSets {
+        scheme,
+        sets: small.len(),
+        members: *least_members,
+        asked: least - 1,
+    });
+    Ok(groups)
 }
 
-fn sets_by_level(sites: &[Site], rules: GroupRules<'_>) -> Option<Vec<Ring>> {
+fn sets_by_level(sites: &[Site], rules: GroupRules<'_>, least: usize) -> Option<Vec<Ring>> {
     let (hop, size) = (rules.hop_distance().max(1) as usize, rules.set_size().max(1) as usize);
     let mut sets: Vec<Vec<usize>> = Vec::new();
     let mut lone: Vec<(usize, usize)> = Vec::new();
@@ -339,29 +375,31 @@ fn sets_by_level(sites: &[Site], rules: GroupRules<'_>) -> Option<Vec<Ring>> {
         let first = sets.len();
         let mut place: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for (&key, members) in &by_key {
-            if members.len() > 1 {
+            if members.len() >= least {
                 place.insert(key, sets.len());
                 sets.push(members.clone());
             }
         }
         for (&(row, lane), members) in &by_key {
-            if let [rank] = members[..] {
+            if members.len() < least {
                 // Its own lane's previous set is the natural neighbour.
                 let neighbour = row.checked_sub(1).and_then(|row| place.get(&(row, lane)).copied());
-                lone.push((rank, neighbour.unwrap_or(first)));
+                lone.extend(members.iter().map(|rank| (*rank, neighbour.unwrap_or(first))));
             }
         }
     }
     let mut taken: Vec<BTreeSet<u32>> =
         sets.iter().map(|set| set.iter().map(|&rank| sites[rank].domain).collect()).collect();
+    // One more for each rank of a remainder.
+    let largest = size + least - 2;
     let mut search_from = 0;
     for (rank, preferred) in lone {
         let domain = sites[rank].domain;
         let fits = |at: usize, sets: &[Vec<usize>], taken: &[BTreeSet<u32>]| {
-            sets.get(at).is_some_and(|set| set.len() <= size) && !taken[at].contains(&domain)
+            sets.get(at).is_some_and(|set| set.len() <= largest) && !taken[at].contains(&domain)
         };
         // A full set stays full, so that the search can skip the full sets in front.
-        while sets.get(search_from).is_some_and(|set| set.len() > size) {
+        while sets.get(search_from).is_some_and(|set| set.len() > largest) {
             search_from += 1;
         }
         let at = if fits(preferred, &sets, &taken) {
@@ -380,10 +418,10 @@ fn sets_by_level(sites: &[Site], rules: GroupRules<'_>) -> Option<Vec<Ring>> {
 
 /// Sets for ranks that are spread too unevenly for levels: ranks sorted by domain are assigned round-robin, so that the
 /// ranks of one domain, which are adjacent, are in different sets.
-fn sets_dealt_out(sites: &[Site], rules: GroupRules<'_>, sizes: &DomainSizes) -> Vec<Ring> {
+fn sets_dealt_out(sites: &[Site], rules: GroupRules<'_>, sizes: &DomainSizes, least: usize) -> Vec<Ring> {
     let world = sites.len();
     let largest = sizes.values().copied().max().unwrap_or(1);
-    let count = world.div_ceil(rules.set_size() as usize).max(largest).min(world / 2);
+    let count = world.div_ceil(rules.set_size() as usize).min(world / least).max(largest);
     let mut sets = vec![Vec::new(); count];
     for (at, rank) in by_domain(sites).into_iter().enumerate() {
         sets[at % count].push(rank);

@@ -67,11 +67,11 @@ pub trait GroupMember: Sync {
     /// The application's files of the own rank, in the order of the file map.
     fn files(&self) -> Result<MemberFiles>;
 
-    /// The own descriptor.
+    /// The descriptor of the own rank, or of another member whose descriptor was stored here.
     ///
     /// # Errors
     /// When the file map has none.
-    fn descriptor(&self) -> Result<RankDescriptor>;
+    fn descriptor(&self, of: Rank) -> Result<RankDescriptor>;
 
     /// Stores the descriptor of another member, so that it is known when that member's node is lost.
     fn keep_descriptor(&self, owner: Rank, descriptor: &RankDescriptor) -> Result<()>;

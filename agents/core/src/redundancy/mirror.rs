@@ -42,7 +42,7 @@ impl RedundancyScheme for Mirror {
     }
 
     fn form(&self, sites: &[Site], rules: GroupRules<'_>) -> Result<Groups, ForcedLocal> {
-        sets(NAME, sites, rules)
+        sets(NAME, sites, rules, 2)
     }
 
     fn tolerance(&self, descriptor: &RankDescriptor) -> u32 {
@@ -52,7 +52,7 @@ impl RedundancyScheme for Mirror {
     fn encode(&self, task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
         let pool = BufferPool::new();
         let own = read_member(node.directory(), task.index, node.files()?)?;
-        let descriptor = serde_json::to_vec(&node.descriptor()?).unwrap();
+        let descriptor = serde_json::to_vec(&node.descriptor(task.rank()?)?).unwrap();
         let others: Vec<u32> = (0..task.size()).filter(|other| *other != task.index).collect();
         let mut archive = Archive::new();
         std::thread::scope(|scope| -> Result<()> {

@@ -43,7 +43,7 @@ pub static SET_SIZE: SchemeNumber = SchemeNumber {
     key: "set_size",
     parameter: "SCR_SET_SIZE",
     title: "set size",
-    documentation: "`xor`: members in a set, at least 2.",
+    documentation: "`xor` and `rs`: members in a set, at least 2.",
     default: 8,
     range: 1..=65_536,
 };

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::{CheckpointId, Holding, Inventory, Rank, RankDescriptor, Scheme};
 
-use super::drainable::beyond_limit;
 use super::groups::{Groups, NeighbourCopy, Site};
 use super::inventory::{Held, by_rank, named};
+use super::lost_set::LostSet;
 use super::registry;
 
 /// Files of a rank that go to another node.
@@ -113,16 +113,8 @@ pub enum UnusableCheckpoint {
         unprotected: Vec<Rank>,
     },
     /// More is lost than the scheme can restore.
-    #[error("{}{}", match group_id {
-        Some(group_id) => format!("group {group_id} lost {}", named(ranks)),
-        None => format!("{} lost all files", named(ranks)),
-    }, beyond_limit(*scheme))]
-    Lost {
-        scheme: Scheme,
-        /// World rank of the group's member 0, where one group is concerned.
-        group_id: Option<u32>,
-        ranks: Vec<Rank>,
-    },
+    #[error(transparent)]
+    Lost(LostSet),
 }
 
 /// Plans the restart from checkpoint `id`. `sites[r]` is where rank `r` of the new run runs; inventories, each with the
@@ -252,17 +244,36 @@ fn what_was_lost(unknown: Vec<Rank>, held: &Held<'_>) -> UnusableCheckpoint {
     }
     let Some(first) = first else { return UnusableCheckpoint::NoDescriptor(unknown) };
     let scheme = first.descriptor.scheme;
-    if registry::get(scheme).is_some_and(|known| known.tolerance(first) == 0) {
-        return UnusableCheckpoint::Lost { scheme, group_id: None, ranks: unknown };
+    let tolerance = registry::get(scheme).map(|known| known.tolerance(first));
+    if tolerance == Some(0) {
+        return UnusableCheckpoint::Lost(without_copies(scheme, unknown));
     }
     groups.retain(|_, (size, known)| known.len() < *size as usize);
-    let (Some((group_id, (_, known))), None) = (groups.pop_first(), groups.pop_first()) else {
+    let (Some((group_id, (size, known))), None) = (groups.pop_first(), groups.pop_first()) else {
         return UnusableCheckpoint::NoDescriptor(unknown);
     };
-    let is_lost = |rank: &Rank| !held.get(rank).into_iter().flatten().any(|(_, holding)| holding.complete);
-    let mut ranks: Vec<Rank> = known.into_iter().filter(is_lost).chain(unknown).collect();
-    ranks.sort_unstable();
-    UnusableCheckpoint::Lost { scheme, group_id: Some(group_id), ranks }
+    let is_lost = |rank: &&Rank| !held.get(rank).into_iter().flatten().any(|(_, holding)| holding.complete);
+    let mut lost: Vec<Rank> = known.iter().filter(is_lost).chain(&unknown).copied().collect();
+    lost.sort_unstable();
+    UnusableCheckpoint::Lost(LostSet {
+        scheme,
+        group_id,
+        size,
+        tolerance: tolerance.unwrap_or(0),
+        members: known.into_iter().chain(unknown).collect(),
+        missing: count(&lost),
+        lost,
+    })
+}
+
+/// Ranks of a scheme that computes no files.
+fn without_copies(scheme: Scheme, lost: Vec<Rank>) -> LostSet {
+    let group_id = lost.first().map_or(0, |rank| rank.0);
+    LostSet { scheme, group_id, size: 1, tolerance: 0, members: Vec::new(), missing: count(&lost), lost }
+}
+
+fn count(ranks: &[Rank]) -> u32 {
+    u32::try_from(ranks.len()).unwrap_or(u32::MAX)
 }
 
 /// What to rebuild; `tolerance` is how many members of a rank's group may be missing, if all others are protected.
@@ -281,8 +292,16 @@ fn rebuilds(
         let Some(first) = ranks.first() else { continue };
         match tolerance(*first) {
             0 => beyond.extend(ranks),
-            most if indices.len() > most as usize => {
-                return Err(UnusableCheckpoint::Lost { scheme, group_id: Some(group.id), ranks });
+            tolerance if indices.len() > tolerance as usize => {
+                return Err(UnusableCheckpoint::Lost(LostSet {
+                    scheme,
+                    group_id: group.id,
+                    size: group.size(),
+                    tolerance,
+                    members: group.members.clone(),
+                    missing: count(&ranks),
+                    lost: ranks,
+                }));
             }
             _ if group.members.iter().any(|rank| unprotected.contains(rank)) => {
                 let unprotected = group.members.iter().copied().filter(|rank| unprotected.contains(rank)).collect();
@@ -295,7 +314,7 @@ fn rebuilds(
         Ok(rebuilds)
     } else {
         beyond.sort_unstable();
-        Err(UnusableCheckpoint::Lost { scheme, group_id: None, ranks: beyond })
+        Err(UnusableCheckpoint::Lost(without_copies(scheme, beyond)))
     }
 }
 

@@ -114,12 +114,13 @@ fn two_lost_members_of_a_set_are_named() {
     held[1].1.holdings.retain(|holding| holding.rank != Rank(1));
     held[2].1.holdings.retain(|holding| holding.rank != Rank(2));
     let reason = plan(ID, &one_a_node(&[0, 4, 5, 3]), &held).unwrap_err();
-    assert_eq!(reason.to_string(), "group 0 lost ranks 1 and 2, and XOR can rebuild one");
+    let expected = "two members of the XOR set of ranks 0-3 were lost (1 and 2), and it survives one; see `scheme: rs`";
+    assert_eq!(reason.to_string(), expected);
     held[1].1.holdings.clear();
     held[2].1.holdings.clear();
     // Now rank 1's descriptor on node 2 is lost, too.
     let reason = plan(ID, &one_a_node(&[0, 4, 5, 3]), &held).unwrap_err();
-    assert_eq!(reason.to_string(), "group 0 lost ranks 1 and 2, and XOR can rebuild one");
+    assert_eq!(reason.to_string(), expected);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::groups::{GroupRules, GroupRulesError, Groups, Site};
 use super::local::{self, Local};
 use super::numbers::{NumberError, OF_EVERY_DESCRIPTOR, SchemeNumber};
 use super::partner::Partner;
+use super::rs::Rs;
 use super::scheme::RedundancyScheme;
 use super::xor::{self, Xor};
 
@@ -18,6 +19,7 @@ static SCHEMES: &[&dyn RedundancyScheme] = &[
     &Local,
     &Partner,
     &Xor,
+    &Rs,
     #[cfg(test)]
     &super::mirror::Mirror,
 ];

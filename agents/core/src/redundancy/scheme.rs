@@ -67,8 +67,15 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     /// Its name in SCR's files and parameters.
     fn name(&self) -> Scheme;
 
-    /// What it can restore, to complete "group 0 lost 2 member(s), and …".
-    fn limit(&self) -> &'static str;
+    /// What is lost, of a scheme that keeps copies or nothing, to complete "rank 1 lost all files, and …".
+    fn limit(&self) -> &'static str {
+        "nothing restores them"
+    }
+
+    /// What survives more losses, of a scheme that computes lost files, to complete "… and it survives one; …".
+    fn remedy(&self) -> &'static str {
+        "use more nodes or another scheme"
+    }
 
     /// True if a checkpoint survives the loss of a node.
     fn protects(&self) -> bool {
@@ -117,6 +124,12 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     /// True if a member exchanges files with its neighbours only: then it needs no others of its group, which may have
     /// as many members as the run has nodes.
     fn is_between_neighbours(&self) -> bool {
+        false
+    }
+
+    /// True if members pass on the lists of files of others while they encode: then messages may be larger than what
+    /// this member knows.
+    fn passes_lists_on(&self) -> bool {
         false
     }
 

@@ -164,7 +164,8 @@ impl<'a> OwnMember<'a> {
         let names: usize =
             self.order.agent.store.files(self.checkpoint, self.rank).iter().map(|name| name.len() + FILE_ENTRY).sum();
         let pieces = usize::try_from(self.group.largest).is_ok_and(|largest| largest <= SMALL);
-        self.step == Task::Encode && pieces && names <= SMALL / 2
+        let own_lists = registry::get(self.group.scheme).is_none_or(|scheme| !scheme.passes_lists_on());
+        self.step == Task::Encode && own_lists && pieces && names <= SMALL / 2
     }
 
     fn reach_fault_point(&self) {
@@ -219,8 +220,8 @@ impl GroupMember for OwnMember<'_> {
         self.order.member_files(self.checkpoint, self.rank).map_err(failed)
     }
 
-    fn descriptor(&self) -> Result<RankDescriptor, RedundancyError> {
-        self.order.descriptor_of(self.checkpoint, self.rank).map_err(failed)
+    fn descriptor(&self, of: Rank) -> Result<RankDescriptor, RedundancyError> {
+        self.order.descriptor_of(self.checkpoint, of).map_err(failed)
     }
 
     fn keep_descriptor(&self, owner: Rank, kept: &RankDescriptor) -> Result<(), RedundancyError> {

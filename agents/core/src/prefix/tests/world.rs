@@ -15,8 +15,8 @@ use crate::owned::MARKER_FILE;
 use crate::prefix::add::{AddOptions, AddReport, add};
 use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use crate::redundancy::files::MemberFiles;
+use crate::redundancy::parity::header::{ParityHeader, chunk_size};
 use crate::redundancy::xor;
-use crate::redundancy::xor::header::{XorHeader, chunk_size};
 use crate::store::memory::MemoryStore;
 use crate::store::{DatasetAccess, DatasetStore, DirectoryName, OpenDataset, PosixDataset, PosixStore, PrefixError};
 use crate::temporary;
@@ -216,19 +216,20 @@ fn drained_files(id: u64, ranks: u32, set_size: u32) -> Vec<(String, Vec<u8>)> {
         let members: Vec<u32> = (first..(first + set_size).min(ranks)).collect();
         let count = members.len() as u32;
         let longest = members.iter().map(|rank| data[*rank as usize].len()).max().unwrap() as u64;
-        let chunk = chunk_size(longest, count);
+        let chunk = chunk_size(longest, count, 1);
         let files = |rank: u32| MemberFiles {
             rank: Rank(rank),
             files: vec![app_meta(id, rank, ranks, &data[rank as usize], false)],
         };
         for (index, rank) in members.iter().enumerate() {
-            let header = XorHeader {
+            let header = ParityHeader {
+                scheme: &xor::PARITY,
                 chunk,
                 checkpoint: CheckpointId(id),
                 ranks,
                 members: members.iter().map(|rank| Rank(*rank)).collect(),
                 current: files(*rank),
-                partner: files(members[(index + members.len() - 1) % members.len()]),
+                left: vec![files(members[(index + members.len() - 1) % members.len()])],
             };
             let mut data_of_set = vec![0_u8; chunk as usize];
             for (other, other_rank) in members.iter().enumerate().filter(|(other, _)| *other != index) {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use holdfast_model::Scheme;
 
+use super::PARITY;
+
 pub const NAME: Scheme = Scheme::new("XOR");
 
 /// The content of an XOR file's name.
@@ -19,23 +21,14 @@ pub struct XorName {
 impl XorName {
     /// Reads a base name; `None` if it is not the name of an XOR file.
     pub fn parse(name: &str) -> Option<XorName> {
-        let rest = name.strip_suffix(".xor")?;
-        let (place, rest) = rest.split_once("_of_")?;
-        let (members, group_id) = rest.split_once("_in_")?;
-        let (place, members, group_id) = (number(place)?, number(members)?, number(group_id)?);
-        let index = place.checked_sub(1)?;
-        (index < members && members >= 2).then_some(XorName { group_id, members, index })
+        let file = PARITY.parse_file_name(name)?;
+        Some(XorName { group_id: file.set.group_id, members: file.set.members, index: file.member })
     }
-}
-
-/// Digits only: `parse` alone would take a sign.
-fn number(text: &str) -> Option<u32> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 impl fmt::Display for XorName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_of_{}_in_{}.xor", u64::from(self.index) + 1, self.members, self.group_id)
+        f.write_str(&PARITY.file_name(self.group_id, self.members, self.index))
     }
 }
 

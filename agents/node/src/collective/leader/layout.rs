@@ -74,8 +74,9 @@ impl Layout {
 
     /// Why schemes are weaker than requested, as sentences.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let forced = self.protections.iter().filter_map(|protection| protection.groups.forced_local.as_ref());
-        forced.map(ToString::to_string).collect()
+        let groups = || self.protections.iter().map(|protection| &protection.groups);
+        let forced = groups().filter_map(|groups| groups.forced_local.as_ref()).map(ToString::to_string);
+        forced.chain(groups().filter_map(|groups| groups.weaker.as_ref()).map(ToString::to_string)).collect()
     }
 
     pub(super) fn home(&self, rank: Rank) -> Option<&NodeName> {

@@ -15,9 +15,10 @@ use crate::redundancy::RedundancyError;
 use crate::redundancy::directory::rebuild_in_pieces;
 use crate::redundancy::files::{MemberFiles, SetId};
 use crate::redundancy::logical::LogicalFile;
-use crate::redundancy::xor::encode::Member;
-use crate::redundancy::xor::file::XorFile;
-use crate::redundancy::xor::header::{XorHeader, chunk_size};
+use crate::redundancy::parity::file::ParityFile;
+use crate::redundancy::parity::header::{ParityHeader, chunk_size};
+use crate::redundancy::parity::member::Member;
+use crate::redundancy::xor::PARITY;
 use crate::redundancy::xor::name::{NAME, XorName};
 use crate::store::{DatasetFiles, PosixDataset};
 use holdfast_model::{CheckpointId, Rank};
@@ -48,20 +49,21 @@ fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
         }
         files.push(MemberFiles { rank: Rank(rank), files: metas });
     }
-    let chunk = chunk_size(files.iter().map(|f| f.total_bytes().unwrap()).max().unwrap(), n as u32);
+    let chunk = chunk_size(files.iter().map(|f| f.total_bytes().unwrap()).max().unwrap(), n as u32, 1);
     let (mut senders, mut receivers): (Vec<_>, Vec<_>) = (0..n).map(|_| sync_channel(1)).unzip();
     receivers.rotate_right(1);
     thread::scope(|scope| {
         let files = &files;
         for (index, (mut right, mut left)) in senders.drain(..).zip(receivers.drain(..)).enumerate() {
             scope.spawn(move || {
-                let mut header = XorHeader {
+                let mut header = ParityHeader {
+                    scheme: &PARITY,
                     chunk,
                     checkpoint: CheckpointId(5),
                     ranks: n as u32,
                     members: (0..n as u32).map(Rank).collect(),
                     current: files[index].clone(),
-                    partner: files[(index + n - 1) % n].clone(),
+                    left: vec![files[(index + n - 1) % n].clone()],
                 };
                 let mut data = LogicalFile::open(directory, index as u32, &files[index]).unwrap();
                 let member = Member { piece, checksums: true, ..Member::new(index as u32, n as u32, chunk) };
@@ -69,8 +71,8 @@ fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
                 let meta = written.meta(&header, true);
                 fs::write(directory.join(&meta.file), out).unwrap();
                 meta.write(&directory.join(&meta.file)).unwrap();
-                assert_eq!(XorFile::open(directory, &meta.file).unwrap().header, header);
-                for meta in header.current.files.iter().chain(&header.partner.files) {
+                assert_eq!(ParityFile::open(&PARITY, directory, &meta.file).unwrap().header, header);
+                for meta in header.current.files.iter().chain(&header.left[0].files) {
                     let bytes = fs::read(directory.join(&meta.file)).unwrap();
                     assert_eq!(meta.crc, Some(crc32fast::hash(&bytes)), "{}", meta.file);
                 }

@@ -5,19 +5,20 @@ use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use super::encode::{Member, WrittenXorFile, encode_member};
-use super::header::XorHeader;
 use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::logical::LogicalFile;
+use crate::redundancy::parity::encode::{WrittenFile, encode_member};
+use crate::redundancy::parity::header::ParityHeader;
+use crate::redundancy::parity::member::Member;
 
 /// The XOR file that a member writes, and what the encoding reports of it.
 fn encoded(
     member: &Member,
-    header: &mut XorHeader,
+    header: &mut ParityHeader,
     data: &mut LogicalFile,
     left: &mut dyn LinkReceiver,
     right: &mut dyn LinkSender,
-) -> (Vec<u8>, WrittenXorFile) {
+) -> (Vec<u8>, WrittenFile) {
     let mut out = Cursor::new(Vec::new());
     let mut go_on = |_| ControlFlow::Continue(());
     let written = encode_member(member, header, data, left, right, (Path::new("xor"), &mut out), &mut go_on).unwrap();

@@ -20,11 +20,15 @@ use crate::redundancy::files::{MemberFiles, SetId};
 use crate::redundancy::link::LinkReceiver;
 use crate::redundancy::logical::LogicalFile;
 use crate::redundancy::lost_member::LostMember;
-use crate::redundancy::xor::encode::{Member, encode_member};
-use crate::redundancy::xor::file::XorFile;
-use crate::redundancy::xor::header::{HeaderOrder, XorHeader, chunk_size, rebuilt};
+use crate::redundancy::parity::encode::encode_member;
+use crate::redundancy::parity::file::ParityFile;
+use crate::redundancy::parity::header::{ParityHeader, chunk_size};
+use crate::redundancy::parity::member::Member;
+use crate::redundancy::parity::rebuild::{rebuild_root, rebuild_survivor};
+use crate::redundancy::parity::survivor::Survivor;
+use crate::redundancy::xor::PARITY;
+use crate::redundancy::xor::header::{HeaderOrder, rebuilt};
 use crate::redundancy::xor::name::{NAME, XorName};
-use crate::redundancy::xor::rebuild::{Survivor, rebuild_root, rebuild_survivor};
 use crate::store::{DatasetFiles, OpenDataset, PosixDataset};
 
 /// Tree, checkpoint directory, group id.
@@ -82,7 +86,7 @@ fn filemap_of(directory: &Path) -> Filemap {
 }
 
 /// The files of an agent before encoding: filemap and meta files.
-fn member_files(directory: &Path, xor: &XorFile, with_crc: bool) -> MemberFiles {
+fn member_files(directory: &Path, xor: &ParityFile, with_crc: bool) -> MemberFiles {
     let rank = xor.header.current.rank;
     // Merging reversed the order; the file names in SCR's filemap are in the order of concatenation.
     let filemap = filemap_of(directory);
@@ -124,28 +128,32 @@ fn go_on_of(_: u64, _: u64) -> ControlFlow<()> {
 #[test]
 fn encoding_around_a_ring_writes_the_bytes_of_every_xor_file_of_scr() {
     for (name, directories) in sets() {
-        let xors: Vec<XorFile> =
-            directories.iter().enumerate().map(|(i, d)| XorFile::open(d, &named(name, i)).unwrap()).collect();
+        let xors: Vec<ParityFile> = directories
+            .iter()
+            .enumerate()
+            .map(|(i, d)| ParityFile::open(&PARITY, d, &named(name, i)).unwrap())
+            .collect();
         // A member that SCR rebuilt has its header in another order.
         let rebuilt = xors.iter().position(|xor| xor.tree.keys().next() == Some("PARTNER"));
         let with_crc = directories[0].to_string_lossy().contains("crc-on-copy");
         let files: Vec<MemberFiles> =
             directories.iter().zip(&xors).map(|(d, xor)| member_files(d, xor, with_crc)).collect();
         let n = files.len();
-        let chunk = chunk_size(files.iter().map(|f| f.total_bytes().unwrap()).max().unwrap(), n as u32);
+        let chunk = chunk_size(files.iter().map(|f| f.total_bytes().unwrap()).max().unwrap(), n as u32, 1);
         for (piece, capacity) in [(131_072, 1), (1000, 1), (777, 3)] {
             let (mut senders, mut receivers) = ring(n, capacity);
             let written: Vec<(Vec<u8>, Meta)> = thread::scope(|scope| {
                 let mut members = Vec::new();
                 for index in 0..n {
                     let (mut right, mut left) = (senders[index].take().unwrap(), receivers[index].take().unwrap());
-                    let mut header = XorHeader {
+                    let mut header = ParityHeader {
+                        scheme: &PARITY,
                         chunk,
                         checkpoint: xors[0].header.checkpoint,
                         ranks: xors[0].header.ranks,
                         members: files.iter().map(|f| f.rank).collect(),
                         current: files[index].clone(),
-                        partner: files[(index + n - 1) % n].clone(),
+                        left: vec![files[(index + n - 1) % n].clone()],
                     };
                     let mut data = LogicalFile::open(&directories[index], index as u32, &files[index]).unwrap();
                     members.push(scope.spawn(move || {
@@ -179,9 +187,9 @@ fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
         let n = directories.len();
         let home = tempfile::tempdir().unwrap();
         for missing in 0..n {
-            let original = XorFile::open(&directories[missing], &named(name, missing)).unwrap();
+            let original = ParityFile::open(&PARITY, &directories[missing], &named(name, missing)).unwrap();
             let (right, left) = ((missing + 1) % n, (missing + n - 1) % n);
-            let neighbour = |at: usize| XorFile::open(&directories[at], &named(name, at)).unwrap();
+            let neighbour = |at: usize| ParityFile::open(&PARITY, &directories[at], &named(name, at)).unwrap();
             let tree = rebuilt(&neighbour(right).tree, &neighbour(left).tree, HeaderOrder::Restart).unwrap();
             let lost = create(home.path(), &tree, name.group_id, &BTreeSet::new()).unwrap();
             let chunk = original.header.chunk;
@@ -194,13 +202,15 @@ fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
                     let mut left = receivers[index].take().filter(|_| step > 1);
                     let directory = &directories[index];
                     scope.spawn(move || {
-                        let mut survivor = Survivor::open(directory, &named(name, index)).unwrap();
+                        let mut survivor = Survivor::open(&PARITY, directory, &named(name, index)).unwrap();
                         let from_left = left.as_mut().map(|left| left as &mut dyn LinkReceiver);
-                        rebuild_survivor(&member(index), &mut survivor, from_left, &mut right, &mut go_on).unwrap();
+                        let place = member(index);
+                        let missing = [missing as u32];
+                        rebuild_survivor(&place, &missing, &mut survivor, from_left, &mut right, &mut go_on).unwrap();
                     });
                 }
                 let mut left = receivers[missing].take().unwrap();
-                rebuild_root(&member(missing), lost, &mut left, &mut go_on).unwrap()
+                rebuild_root(&member(missing), &[missing as u32], lost, &mut left, None, &mut go_on).unwrap()
             });
             assert!(
                 !home.path().join(named(name, missing)).exists(),
@@ -214,9 +224,9 @@ fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
                 };
                 assert!(same(&meta.file), "{} of member {missing} in {}", meta.file, directories[missing].display());
             }
-            let made = XorFile::open(home.path(), &named(name, missing)).unwrap();
+            let made = ParityFile::open(&PARITY, home.path(), &named(name, missing)).unwrap();
             assert!(made.tree.same_content(&original.tree));
-            let data = |xor: &XorFile| {
+            let data = |xor: &ParityFile| {
                 let mut bytes = vec![0; chunk as usize];
                 xor.read_data(0, &mut bytes).unwrap();
                 bytes
@@ -232,9 +242,9 @@ fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
 fn a_restart_rebuilds_the_same_files_as_scr() {
     let root = fixtures("scr").join("a3-same-path-and-restart/2-restarted-on-node0-1-3-4/tree");
     let directory = |node: &str| root.join(node).join("user1/scr.1145655/index.0/checkpoint.3");
-    let right = XorFile::open(&directory("node4"), "4_of_4_in_0.xor").unwrap();
-    let left = XorFile::open(&directory("node1"), "2_of_4_in_0.xor").unwrap();
-    let original = XorFile::open(&directory("node3"), "3_of_4_in_0.xor").unwrap();
+    let right = ParityFile::open(&PARITY, &directory("node4"), "4_of_4_in_0.xor").unwrap();
+    let left = ParityFile::open(&PARITY, &directory("node1"), "2_of_4_in_0.xor").unwrap();
+    let original = ParityFile::open(&PARITY, &directory("node3"), "3_of_4_in_0.xor").unwrap();
     let tree = rebuilt(&right.tree, &left.tree, HeaderOrder::Restart).unwrap();
     assert!(crate::kvtree::file::encode(&tree) == original.read_header().unwrap());
 }
@@ -349,15 +359,15 @@ fn create(
     group_id: u32,
     reserved: &BTreeSet<String>,
 ) -> Result<LostMember, RedundancyError> {
-    let lost = XorHeader::from_tree(header, "the set's remaining members")?.lost_files(header, group_id);
+    let lost = ParityHeader::from_tree(&PARITY, header, "the set's remaining members")?.lost_files(header, group_id);
     LostMember::create(&in_cache(home), lost, reserved)
 }
 
 #[test]
 fn a_header_that_names_files_of_others_or_elsewhere_is_refused() {
     let (name, directories) = sets().remove(0);
-    let right = XorFile::open(&directories[1], &named(name, 1)).unwrap();
-    let left = XorFile::open(&directories[3], &named(name, 3)).unwrap();
+    let right = ParityFile::open(&PARITY, &directories[1], &named(name, 1)).unwrap();
+    let left = ParityFile::open(&PARITY, &directories[3], &named(name, 3)).unwrap();
     for forged in ["../escape", "2_of_4_in_0.xor", "7.scrfilemap", "rank_1.ckpt"] {
         let mut tree = right.tree.clone();
         let file = tree.get_mut("PARTNER").and_then(|t| t.get_mut("FILE")).and_then(|t| t.get_mut("0")).unwrap();
@@ -379,16 +389,16 @@ fn a_damaged_xor_file_cannot_be_opened() {
     let path = work.path().join(named(name, 0));
     for cut in [0, 1, 19, 20, 400, original.len() - 1] {
         fs::write(&path, &original[..cut]).unwrap();
-        assert!(XorFile::open(work.path(), &named(name, 0)).is_err(), "cut at {cut}");
+        assert!(ParityFile::open(&PARITY, work.path(), &named(name, 0)).is_err(), "cut at {cut}");
     }
     fs::write(&path, [original.as_slice(), b"x"].concat()).unwrap();
-    assert!(XorFile::open(work.path(), &named(name, 0)).is_err(), "one byte too many");
+    assert!(ParityFile::open(&PARITY, work.path(), &named(name, 0)).is_err(), "one byte too many");
 }
 
 #[test]
 fn a_lost_neighbour_ends_the_rebuild_and_no_files_are_left() {
     let (name, directories) = sets().remove(0);
-    let open = |index: usize| XorFile::open(&directories[index], &named(name, index)).unwrap();
+    let open = |index: usize| ParityFile::open(&PARITY, &directories[index], &named(name, index)).unwrap();
     let tree = rebuilt(&open(2).tree, &open(0).tree, HeaderOrder::Restart).unwrap();
     let home = tempfile::tempdir().unwrap();
     let lost = create(home.path(), &tree, name.group_id, &BTreeSet::new()).unwrap();
@@ -396,7 +406,7 @@ fn a_lost_neighbour_ends_the_rebuild_and_no_files_are_left() {
     let (sender, mut left) = sync_channel(1);
     thread::scope(|scope| {
         scope.spawn(move || sender.send(vec![0; 100]).unwrap());
-        let result = rebuild_root(&member, lost, &mut left, &mut go_on);
+        let result = rebuild_root(&member, &[1], lost, &mut left, None, &mut go_on);
         assert!(matches!(result, Err(RedundancyError::Link { neighbour: "left neighbour", .. })));
     });
     assert_eq!(files_below(home.path()), Vec::<PathBuf>::new());
@@ -405,7 +415,7 @@ fn a_lost_neighbour_ends_the_rebuild_and_no_files_are_left() {
 #[test]
 fn a_piece_of_another_length_is_refused() {
     let (name, directories) = sets().remove(0);
-    let xor = XorFile::open(&directories[0], &named(name, 0)).unwrap();
+    let xor = ParityFile::open(&PARITY, &directories[0], &named(name, 0)).unwrap();
     let mut data = LogicalFile::open(&directories[0], 0, &xor.header.current).unwrap();
     let (to_self, mut left) = sync_channel(1);
     let (mut right, _kept) = sync_channel(9);
@@ -435,7 +445,7 @@ fn an_xor_file_that_does_not_fit_is_named() {
         }
     }
     let (name, directories) = sets().remove(0);
-    let xor = XorFile::open(&directories[0], &named(name, 0)).unwrap();
+    let xor = ParityFile::open(&PARITY, &directories[0], &named(name, 0)).unwrap();
     let mut data = LogicalFile::open(&directories[0], 0, &xor.header.current).unwrap();
     let (_kept, mut left) = sync_channel(1);
     let (mut right, _other) = sync_channel(9);

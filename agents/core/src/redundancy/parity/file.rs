@@ -1,53 +1,58 @@
-//! An XOR file on disk: header and chunk.
+//! A redundancy file on disk: header and chunks.
 
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use super::header::XorHeader;
+use super::ParityScheme;
+use super::header::ParityHeader;
 use crate::kvtree::limits::Limits;
 use crate::kvtree::{Tree, file};
 use crate::redundancy::{RedundancyError, inside};
 use crate::store::{DatasetFiles, StoredFile};
 
-/// An XOR file that was opened and checked: the header is valid, and exactly one chunk follows it.
+/// A redundancy file that was opened and checked: the header is valid, and exactly its chunks follow it.
 #[derive(Debug)]
-pub struct XorFile {
+pub struct ParityFile {
     pub path: PathBuf,
     /// The header with the file's order of elements.
     pub tree: Tree,
-    pub header: XorHeader,
+    pub header: ParityHeader,
     header_bytes: u64,
     data: Box<dyn StoredFile>,
 }
 
-impl XorFile {
-    pub fn open(directory: &Path, name: &str) -> Result<XorFile, RedundancyError> {
-        XorFile::open_in(&*inside::open_directory(directory)?, name)
+impl ParityFile {
+    pub fn open(scheme: &'static ParityScheme, directory: &Path, name: &str) -> Result<ParityFile, RedundancyError> {
+        ParityFile::open_in(scheme, &*inside::open_directory(directory)?, name)
     }
 
-    /// As [`XorFile::open`], of the files of a dataset.
-    pub fn open_in(files: &dyn DatasetFiles, name: &str) -> Result<XorFile, RedundancyError> {
+    /// As [`ParityFile::open`], of the files of a dataset.
+    pub fn open_in(
+        scheme: &'static ParityScheme,
+        files: &dyn DatasetFiles,
+        name: &str,
+    ) -> Result<ParityFile, RedundancyError> {
         let path = files.path_of(name);
         let data = inside::open(files, name, None)?;
         let (tree, header_bytes) = file::decode_prefix(&mut BufReader::new(data.reader()), Limits::of(&path))
             .map_err(|error| RedundancyError::Header { origin: path.display().to_string(), why: error.to_string() })?;
-        let header = XorHeader::from_tree(&tree, &path.display().to_string())?;
-        let found = data.length();
-        if header_bytes.checked_add(header.chunk) != Some(found) {
+        let header = ParityHeader::from_tree(scheme, &tree, &path.display().to_string())?;
+        let (found, bytes) = (data.length(), header.data_bytes());
+        if header_bytes.checked_add(bytes) != Some(found) {
             return Err(RedundancyError::Header {
                 origin: path.display().to_string(),
-                why: format!("the file has {found} bytes, not {header_bytes} of header and {} of data", header.chunk),
+                why: format!("the file has {found} bytes, not {header_bytes} of header and {bytes} of data"),
             });
         }
-        Ok(XorFile { path, tree, header, header_bytes, data })
+        Ok(ParityFile { path, tree, header, header_bytes, data })
     }
 
     /// Bytes of header and data.
     pub fn total_bytes(&self) -> u64 {
-        self.header_bytes + self.header.chunk
+        self.header_bytes + self.header.data_bytes()
     }
 
-    /// Reads XOR data at `offset` of the chunk; the entire buffer is filled.
+    /// Reads redundancy data at this offset behind the header; the entire buffer is filled.
     pub fn read_data(&self, offset: u64, buffer: &mut [u8]) -> Result<(), RedundancyError> {
         let at = self.header_bytes + offset;
         self.data.read_exact_at(buffer, at).map_err(RedundancyError::io("read", &self.path))

@@ -1,0 +1,134 @@
+//! Sets whose members keep redundancy data of each other: what the schemes XOR and RS have in common.
+//!
+//! A set of N members survives the loss of any k. Each member's files, put one behind the other, are its *logical
+//! file*; padded with zeros and cut into N-k *chunks*. There are N *slots*: in slot s, the members s, s-1, … s-k+1 have
+//! redundancy data, row 0 to k-1 of the code; each other member has a chunk of its files. So every member has N-k
+//! chunks of files and k chunks of redundancy data, both in the order of the slots, and a slot is one codeword of N
+//! chunks, of which any N-k determine the others.
+//!
+//! * [`code`]: the factors of the redundancy data; [`member`]: a member's place in its set;
+//! * [`header`]: the hash in front of a redundancy file; [`mod@file`]: header and data together; [`survivor`]: the
+//!   files of a member that was not lost;
+//! * [`encode`]: a member's part in making the redundancy files; [`rebuild`]: its part in making the files of lost
+//!   members again; [`greeting`]: what members send before the first piece;
+//! * [`in_directory`]: the rebuild at the drain, with all files in one directory.
+
+pub mod code;
+pub mod encode;
+pub mod file;
+pub mod greeting;
+pub mod header;
+pub(super) mod in_directory;
+pub mod member;
+pub mod rebuild;
+pub mod survivor;
+
+use std::io::BufReader;
+use std::ops::ControlFlow;
+
+use holdfast_model::Scheme;
+
+use self::code::Code;
+use self::header::ParityHeader;
+use super::RedundancyError;
+use super::files::{DescribedHeader, MemberFiles, SetFile, SetId};
+use super::inside;
+use super::link::LinkReceiver;
+use super::scheme::SetHeader;
+use crate::kvtree::limits::Limits;
+use crate::kvtree::{Tree, file as hash_file};
+use crate::store::DatasetFiles;
+
+/// Called with the number of bytes done so far; `Break` stops the step, which then leaves nothing behind.
+pub type Progress<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
+
+/// Writes the files of a member into a header.
+pub type WriteFiles = fn(&MemberFiles) -> Tree;
+
+/// What distinguishes the schemes with such sets.
+#[derive(Debug)]
+pub struct ParityScheme {
+    pub name: Scheme,
+    /// How the names of the redundancy files end, with the dot.
+    pub extension: &'static str,
+    /// Enters the left neighbours' files into a header, each as the function writes it, and how many members can be
+    /// lost.
+    pub put_left: fn(&mut Tree, &ParityHeader, WriteFiles),
+    /// Reads them, nearest neighbour first: as many as members can be lost.
+    pub read_left: fn(&Tree, &str) -> Result<Vec<MemberFiles>, RedundancyError>,
+    /// The code of a set of so many members, of which so many can be lost.
+    pub code: fn(u32, u32) -> Code,
+}
+
+impl PartialEq for ParityScheme {
+    fn eq(&self, other: &ParityScheme) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for ParityScheme {}
+
+impl ParityScheme {
+    /// The name of a member's redundancy file: `<member + 1>_of_<members>_in_<group id>` and the extension.
+    pub fn file_name(&self, group_id: u32, members: u32, member: u32) -> String {
+        format!("{}_of_{members}_in_{group_id}{}", u64::from(member) + 1, self.extension)
+    }
+
+    /// Reads a base name; `None` if it is not the name of a redundancy file.
+    pub fn parse_file_name(&self, name: &str) -> Option<SetFile> {
+        let rest = name.strip_suffix(self.extension)?;
+        let (place, rest) = rest.split_once("_of_")?;
+        let (members, group_id) = rest.split_once("_in_")?;
+        let (place, members, group_id) = (number(place)?, number(members)?, number(group_id)?);
+        let member = place.checked_sub(1)?;
+        let set = SetId { scheme: self.name, group_id, members };
+        (member < members && members >= 2).then_some(SetFile { set, member })
+    }
+
+    /// Reads the header of a redundancy file and checks that it fits the file's name.
+    pub(super) fn read_header(
+        &'static self,
+        files: &dyn DatasetFiles,
+        file: &SetFile,
+    ) -> Result<SetHeader, RedundancyError> {
+        let SetFile { set: SetId { group_id, members, .. }, member } = *file;
+        let name = self.file_name(group_id, members, member);
+        let path = files.path_of(&name);
+        let origin = path.display().to_string();
+        let bad = |why: String| RedundancyError::Header { origin: origin.clone(), why };
+        let data = inside::open(files, &name, None)?;
+        let decoded = hash_file::decode_prefix(&mut BufReader::new(data.reader()), Limits::of(&path));
+        let (tree, _) = decoded.map_err(|error| bad(error.to_string()))?;
+        let header = ParityHeader::from_tree(self, &tree, &origin)?;
+        if header.size() != members || header.index() != Some(member) {
+            return Err(bad("it is about another set or member".into()));
+        }
+        Ok(SetHeader {
+            checkpoint: header.checkpoint,
+            ranks: header.ranks,
+            tolerance: header.failures(),
+            files: header.known().map(|(member, files)| (member, files.clone())).collect(),
+            members: header.members,
+        })
+    }
+
+    pub(super) fn describe(&'static self, header: &Tree, origin: &str) -> Result<DescribedHeader, RedundancyError> {
+        let header = ParityHeader::from_tree(self, header, origin)?;
+        let (data_bytes, members) = (header.data_bytes(), header.size());
+        Ok(DescribedHeader { data_bytes, members, member: header.index().unwrap_or(0) })
+    }
+}
+
+/// Digits only: `parse` alone would take a sign.
+fn number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// The next message from the left, which must have this length.
+fn receive(left: &mut dyn LinkReceiver, expected: usize) -> Result<Vec<u8>, RedundancyError> {
+    let piece = left.receive().map_err(RedundancyError::left("receiving a piece"))?;
+    if piece.len() != expected {
+        return Err(RedundancyError::PieceLength { expected, found: piece.len() });
+    }
+    Ok(piece)
+}
