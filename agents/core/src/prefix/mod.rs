@@ -14,6 +14,7 @@
 //! * [`outputs`]: the files of outputs, at the paths that the application named;
 //! * [`ownership`]: whose a dataset and its records are;
 //! * [`delete`](mod@delete): removing a dataset with its files; [`prune`]: which datasets of a prefix to delete;
+//!   [`window`]: the newest checkpoints of a job stay, older ones are deleted;
 //! * [`flushed`]: whether a dataset that was copied is still there;
 //! * [`unfinished`]: the directories that flushes left unfinished;
 //! * [`application_name`]: which names the application may give to its files.
@@ -43,6 +44,7 @@ pub mod scan;
 pub mod summary;
 pub mod unfinished;
 pub mod verify;
+pub mod window;
 
 #[cfg(test)]
 pub(crate) mod tests;

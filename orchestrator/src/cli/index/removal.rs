@@ -179,7 +179,8 @@ pub(super) fn prune(args: &PruneArgs, output: Style) -> Result<u8, Failure> {
         PruneCandidate {
             // A record that cannot be read may be that of output.
             output: declared.map_or(true, |dataset| dataset.is_some_and(|dataset| dataset.output)),
-            being_written: writers.may_write(store, &entry.directory, Some(&entry)),
+            in_use: writers.may_write(store, &entry.directory, Some(&entry)),
+            counts: true,
             entry,
         }
     };
