@@ -348,6 +348,21 @@ impl AgentReport {
                 let unplaced = Unplaced { directory: directory.clone(), path: path.clone(), files: *files };
                 format!("warning: dataset {checkpoint}: {unplaced}")
             }
+            AgentEvent::PrefixDeleted { checkpoint, directory, keep } => {
+                let newer = if *keep == 1 { "a newer one is" } else { "newer ones are" };
+                format!(
+                    "checkpoint {checkpoint} in {directory} was deleted from the prefix directory: {keep} {newer} \
+                     complete and verified there (`checkpoint.flush.keep`)"
+                )
+            }
+            AgentEvent::PrefixNotDeleted { checkpoint, directory, reason } => format!(
+                "warning: checkpoint {checkpoint} in {directory} stays in the prefix directory, though newer ones are \
+                 kept: {reason}"
+            ),
+            AgentEvent::FlushDamaged { checkpoint, directory, reason } => format!(
+                "warning: checkpoint {checkpoint} is damaged in the prefix directory: {directory}: {reason}; older \
+                 ones stay there: check the file system, and the checkpoints with `holdfast verify --prefix`"
+            ),
             AgentEvent::FlushFailed { checkpoint, reason, .. } => {
                 format!("checkpoint {checkpoint} was not flushed: {reason}")
             }

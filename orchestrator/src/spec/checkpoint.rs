@@ -368,9 +368,14 @@ keys! {
     percent = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
     /// Also flush the checkpoint that a run was restarted from.
     on_restart = switch().or(false).scr("SCR_FLUSH_ON_RESTART"),
+    /// Number of checkpoints of the job that stay in the prefix, the newest ones; 0 = all. After a flush or the drain,
+    /// the new checkpoint is read and compared with its checksums, then older ones are deleted: never outputs, the
+    /// current one, the one that the job restarted from, one that `holdfast index keep` marked, or what the job did not
+    /// write with this key set.
+    keep = whole(0..=u32::MAX.into()).or(0).scr("SCR_PREFIX_SIZE"),
     /// Pack the files of the ranks into a few large files, as `drain.container`.
     container = section::<Container>(),
-    |_section| { FlushPolicy { every, mode, width, bandwidth, percent, on_restart, container } }
+    |_section| { FlushPolicy { every, mode, width, bandwidth, percent, on_restart, keep, container } }
 }
 
 keys! {

@@ -71,7 +71,7 @@ fn without_key() -> [Declaration; 15] {
 }
 
 /// The parameters that SCR 3 has and version 1 has not.
-fn of_scr_3() -> [Declaration; 26] {
+fn of_scr_3() -> [Declaration; 25] {
     use AllowedSource::{Any, Environment};
     use ParameterValue::{Switch, Text};
     let set = |name, default: &str, reason| declaration(name, default, Any, Text, Effect::Warned(reason));
@@ -84,11 +84,6 @@ fn of_scr_3() -> [Declaration; 26] {
         declaration("SCR_HALT_EXIT", "1", Environment, Switch, acts(halt_exit)),
         set("SCR_CACHE_PURGE", "0", purge),
         set("SCR_PREFIX_PURGE", "0", purge),
-        set(
-            "SCR_PREFIX_SIZE",
-            "0",
-            "nothing is deleted from the prefix directory by itself: use `holdfast index prune`",
-        ),
         set("SCR_CURRENT", "", "use `holdfast run --checkpoint NAME` or `holdfast index current`"),
         set("SCR_DROP_AFTER_CURRENT", "0", "newer checkpoints stay in the index"),
         set("SCR_FETCH_BYPASS", "0", "set SCR_GLOBAL_RESTART=1: the ranks then read from the prefix directory"),

@@ -6,6 +6,7 @@ use std::io;
 use chrono::{Local, NaiveDateTime, Utc};
 use holdfast_core::control::ControlError;
 use holdfast_core::prefix::publish::{self, Publication};
+use holdfast_core::prefix::window::{self, Window};
 use holdfast_core::prefix::{dataset, delete, fetch, index, new_directory, summary, unfinished};
 use holdfast_core::store::{self, DatasetAccess, DirectoryName, Staged};
 use holdfast_formats::sion::dataset::{DatasetCreation, is_container_name, open as open_dataset};
@@ -58,7 +59,11 @@ pub(super) fn perform(
             WorkOutput::Directory(directory)
         }
         LeaderWork::EnterIndex { checkpoint, directory, dataset } => {
-            publish::begin(&*store()?, checkpoint, &directory, &dataset, &agent.start.job_id, now())?;
+            let (store, job) = (store()?, &agent.start.job_id);
+            publish::begin(&*store, checkpoint, &directory, &dataset, job, now())?;
+            if plan.settings.flush.keep > 0 {
+                index::update(&*store, |index| index.mark_of_window(&directory, job))?;
+            }
             WorkOutput::Done
         }
         LeaderWork::CreateContainer { directory, request } => {
@@ -91,6 +96,22 @@ pub(super) fn perform(
             let summary = summary.map(|summary| *summary);
             let published = Publication::of_copy(directory, summary, make_current, now()).publish(&*store()?)?;
             WorkOutput::Published(published.unplaced)
+        }
+        LeaderWork::Unverified { checkpoint } => {
+            let unverified = window::unverified(&*store()?, &agent.start.job_id, checkpoint)?;
+            WorkOutput::Unverified(unverified.map(|(directory, summary)| (directory, Box::new(summary))))
+        }
+        LeaderWork::KeepWindow { verified, keep } => {
+            let (store, keep) = (store()?, usize::try_from(keep).unwrap_or(usize::MAX));
+            window::mark_verified(&*store, &verified)?;
+            let window =
+                Window { job: &agent.start.job_id, keep, open: open_dataset, is_container: is_container_name };
+            WorkOutput::LeftOut(window.enforce(&*store)?)
+        }
+        LeaderWork::MarkRestarted { .. } if !plan.settings.prefix.exists() => WorkOutput::Done,
+        LeaderWork::MarkRestarted { checkpoint } => {
+            window::mark_restarted(&*store()?, &agent.start.job_id, checkpoint)?;
+            WorkOutput::Done
         }
         LeaderWork::ReadDataset { directory } => WorkOutput::Dataset(dataset::read(&*store()?, &directory)?),
         LeaderWork::FindDataset { name } => WorkOutput::Found(dataset::find(&*store()?, &name)?),
