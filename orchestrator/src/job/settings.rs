@@ -127,6 +127,7 @@ pub(super) fn copies(checkpoint: &Checkpoint) -> CopySettings {
         buffer_bytes: size(checkpoint.copy_buffer),
         threads: checkpoint.copy_threads,
         container: checkpoint.drain.container,
+        keep: checkpoint.flush.keep,
     }
 }
 

@@ -94,8 +94,9 @@ fn verifications(
         cx.layout().by_node(files_of).into_iter().map(|(node, files)| (node, files.into_iter().collect())).collect();
     let readers = by_node.iter().map(|(node, _)| node.clone()).cycle().skip(1).take(by_node.len());
     let readers: Vec<NodeName> = readers.collect();
-    let orders = readers.into_iter().zip(by_node).map(|(reader, (_, files))| {
-        (reader, Order::VerifyStored { checkpoint, directory: path.clone(), files })
-    });
+    let orders = readers
+        .into_iter()
+        .zip(by_node)
+        .map(|(reader, (_, files))| (reader, Order::VerifyStored { checkpoint, directory: path.clone(), files }));
     orders.collect()
 }

@@ -104,8 +104,7 @@ pub(super) fn perform(
         LeaderWork::KeepWindow { verified, keep } => {
             let (store, keep) = (store()?, usize::try_from(keep).unwrap_or(usize::MAX));
             window::mark_verified(&*store, &verified)?;
-            let window =
-                Window { job: &agent.start.job_id, keep, open: open_dataset, is_container: is_container_name };
+            let window = Window { job: &agent.start.job_id, keep, open: open_dataset, is_container: is_container_name };
             WorkOutput::LeftOut(window.enforce(&*store)?)
         }
         LeaderWork::MarkRestarted { .. } if !plan.settings.prefix.exists() => WorkOutput::Done,
