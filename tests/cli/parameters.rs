@@ -16,6 +16,7 @@ use super::program::{Ran, command, run};
 const PAGE: &str = "docs/scr-parameters.md";
 const KEYS: &str = "cli/parameters.rs::parameter_sets_its_key";
 const WARNED: &str = "cli/parameters.rs::parameter_without_effect_is_warned_about";
+const REFUSED: &str = "cli/parameters.rs::parameter_that_deletes_checkpoints_is_refused";
 const TABLES: &str = "cli/parameters.rs::tables_of_a_file_set_lists_and_capacities";
 const RUNS: &str = "cli/resolution.rs::runs_come_from_the_environment_only";
 const PLAIN: &str = "e2e/parameters.rs::scr_enable_0_launches_once_with_the_exit_code_of_the_program";
@@ -51,6 +52,7 @@ fn shown_by(declaration: &Declaration) -> &'static str {
         ("SCR_CONF_FILE", _) => CONF,
         ("SCR_RUNS" | "SCR_RETRIES", _) => RUNS,
         (_, Effect::Warned(_)) => WARNED,
+        (_, Effect::Refused(_)) => REFUSED,
         (_, Effect::Acts(_)) if declaration.is_table() => TABLES,
         (_, Effect::Acts(_)) => KEYS,
     }
@@ -192,6 +194,21 @@ fn parameter_without_effect_is_warned_about() {
         warned += 1;
     }
     assert!(warned > 5, "{warned}");
+}
+
+#[test]
+fn parameter_that_deletes_checkpoints_is_refused() {
+    let directory = with_spec("  source: scr\n");
+    let ran = explained(directory.path(), &[("SCR_PREFIX_PURGE", "1")]);
+    assert_eq!(ran.code, 78);
+    assert!(ran.err.contains("SCR_PREFIX_PURGE is \"1\" (environment)"), "{}", ran.err);
+    assert!(ran.err.contains("holdfast index prune"), "{}", ran.err);
+    let conf = directory.path().join("user.conf");
+    fs::write(&conf, "SCR_PREFIX_PURGE=1\n").unwrap();
+    let ran = explained(directory.path(), &[("SCR_CONF_FILE", conf.to_str().unwrap())]);
+    assert_eq!(ran.code, 78);
+    assert!(ran.err.contains("user.conf:1"), "{}", ran.err);
+    assert_eq!(explained(directory.path(), &[("SCR_PREFIX_PURGE", "0")]).code, 0);
 }
 
 #[test]
@@ -526,6 +543,7 @@ fn page() -> String {
         let result = match declaration.effect {
             Effect::Acts(_) => "acts",
             Effect::Warned(_) => "warning",
+            Effect::Refused(_) => "error",
         };
         let (_, test) = shown_by(declaration).split_once("::").unwrap();
         let Declaration { name, default, .. } = declaration;
@@ -535,7 +553,7 @@ fn page() -> String {
     for Declaration { name, source, effect, .. } in &in_order() {
         let what = match effect {
             Effect::Acts(what) => what,
-            Effect::Warned(what) => *what,
+            Effect::Warned(what) | Effect::Refused(what) => *what,
         };
         let source = match source {
             AllowedSource::Any => "",

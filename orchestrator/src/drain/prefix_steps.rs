@@ -12,7 +12,7 @@ use holdfast_core::prefix::publish::{Publication, Published};
 use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::window::{LeftOut, Window};
-use holdfast_core::prefix::{flushed, index, new_directory, outputs, unfinished};
+use holdfast_core::prefix::{flushed, index, new_directory, outputs, reindex, unfinished};
 use holdfast_core::redundancy::directory;
 use holdfast_core::store::{self, DatasetAccess, DatasetFiles, DirectoryName, OpenDataset, PrefixError};
 use holdfast_formats::sion::SionError;
@@ -70,6 +70,10 @@ pub(super) fn open(
     continues: bool,
 ) -> Result<OpenedDirectory, PrefixStepError> {
     let store = store::open(prefix)?;
+    let entered = reindex::restore(&*store, Local::now().naive_local(), dataset::open)?;
+    if entered > 0 {
+        tracing::warn!(entered, "the index was missing, and was made again from the directories");
+    }
     let found = if continues { resume::directory_of(&*store, job_id, checkpoint)? } else { None };
     let resumed = found.is_some();
     let directory = match found {

@@ -15,7 +15,7 @@
 //! * [`ownership`]: whose a dataset and its records are;
 //! * [`delete`](mod@delete): removing a dataset with its files; [`prune`]: which datasets of a prefix to delete;
 //!   [`window`]: the newest checkpoints of a job stay, older ones are deleted;
-//! * [`flushed`]: whether a dataset that was copied is still there;
+//! * [`flushed`]: whether a dataset that was copied is still there; [`reindex`]: making a lost index again;
 //! * [`unfinished`]: the directories that flushes left unfinished;
 //! * [`application_name`]: which names the application may give to its files.
 //!
@@ -40,6 +40,7 @@ pub mod prune;
 pub mod publish;
 pub mod rank_filemap;
 pub mod rebuild;
+pub mod reindex;
 pub mod scan;
 pub mod summary;
 pub mod unfinished;
