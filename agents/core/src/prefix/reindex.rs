@@ -1,14 +1,14 @@
 //! An index that was lost is made again from the directories of the datasets.
 //!
 //! Only what belongs to this user is entered, records included: what others put into the prefix directory is added with
-//! `holdfast index add`. A directory counts by its summary; without one, by its name in SCR's form: a flush that did
-//! not end is then continued or removed. Files are not read: a dataset is entered as complete if its summary is
+//! `holdfast index add`, and so is a directory without a summary: a flush did not end there. Files are not read: a dataset is entered as complete if its summary is
 //! complete and all of its files have their sizes. Marks of failed restarts, and those of the user and of windows, are
 //! lost with the index: no [window](super::window) deletes what was entered here.
 
 use chrono::NaiveDateTime;
 
-use super::{flushed, index, ownership, summary};
+use super::index::{self, Index};
+use super::{flushed, ownership, summary};
 use crate::store::{DatasetOpener, DatasetStore, DirectoryName, PrefixError, known};
 use holdfast_model::CheckpointId;
 
@@ -16,8 +16,7 @@ use holdfast_model::CheckpointId;
 struct FoundDataset {
     directory: DirectoryName,
     id: CheckpointId,
-    /// Whether it is complete; `None` if it may be being written.
-    complete: Option<bool>,
+    complete: bool,
     flushed: NaiveDateTime,
 }
 
@@ -30,30 +29,38 @@ pub fn restore(store: &dyn DatasetStore, now: NaiveDateTime, open: DatasetOpener
     if store.index()?.is_some() {
         return Ok(0);
     }
+    let found = found(store, now, open)?;
+    let entries = found.entries().len();
+    if entries == 0 {
+        return Ok(0);
+    }
+    index::update(store, |index| {
+        // Another process may have been first.
+        if !index.entries().is_empty() {
+            return 0;
+        }
+        index.clone_from(&found);
+        entries
+    })
+}
+
+/// The index that the directories of the datasets make. Changes nothing.
+///
+/// # Errors
+/// When the store cannot be listed.
+pub fn found(store: &dyn DatasetStore, now: NaiveDateTime, open: DatasetOpener) -> Result<Index, PrefixError> {
     let unlisted = PrefixError::io("list", store.location(), "check your permissions on the prefix directory");
     let mut found = Vec::new();
     for directory in store.names().map_err(unlisted)? {
         found.extend(examine(store, directory, now, open)?);
     }
-    if found.is_empty() {
-        return Ok(0);
-    }
-    // Newest first within an id, as flushes enter them.
     found.sort_by_key(|dataset| dataset.flushed);
-    index::change(store, |change| {
-        if store.index()?.is_some() {
-            return Ok(0);
-        }
-        change.update(|index| {
-            for FoundDataset { directory, id, complete, flushed } in &found {
-                index.add(*id, directory, *flushed);
-                if let Some(complete) = complete {
-                    index.set_complete(directory, *complete);
-                }
-            }
-        })?;
-        Ok(found.len())
-    })
+    let mut index = Index::default();
+    for FoundDataset { directory, id, complete, flushed } in found {
+        index.add(id, &directory, flushed);
+        index.set_complete(&directory, complete);
+    }
+    Ok(index)
 }
 
 fn examine(
@@ -65,13 +72,10 @@ fn examine(
     if !store.contains(&directory) || !ownership::is_own(store, &directory)? {
         return Ok(None);
     }
-    let parts = directory.parts();
-    let summary = known(summary::of(store, &directory))?;
-    let Some(id) = summary.as_ref().map(|summary| summary.id).or(parts.as_ref().map(|parts| parts.id)) else {
-        return Ok(None);
-    };
-    let complete = summary.map(|_| flushed::files_damage(store, id, &directory, open).is_ok());
-    let flushed = parts.map_or(now, |parts| parts.stamp);
+    let Some(summary) = known(summary::of(store, &directory))? else { return Ok(None) };
+    let id = summary.id;
+    let complete = summary.complete && flushed::files_damage(store, id, &directory, open).is_ok();
+    let flushed = directory.parts().map_or(now, |parts| parts.stamp);
     Ok(Some(FoundDataset { directory, id, complete, flushed }))
 }
 
@@ -121,11 +125,11 @@ mod tests {
             for (id, name) in [(1, None), (2, Some("results")), (3, None)] {
                 complete(world, id, name);
             }
-            begun(world, 4, None);
             let before = index::read(store).unwrap().unwrap().entries();
+            begun(world, 4, None);
             assert_eq!(restored(world), 0, "there is an index");
             world.take_away(index::INDEX_FILE);
-            assert_eq!(restored(world), 4);
+            assert_eq!(restored(world), 3);
             assert_eq!(index::read(store).unwrap().unwrap().entries(), before);
             assert_eq!(fetch::candidates(store).unwrap().first().unwrap().id, Some(CheckpointId(3)));
         });
