@@ -50,6 +50,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
         stream_timeout: Duration::from_secs(120),
         watchdog: None,
         newest: None,
+        mtbf: None,
         ignored: BTreeSet::new(),
     }
 }

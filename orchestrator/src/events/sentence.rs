@@ -145,6 +145,12 @@ impl LogEvent {
                  would have kept it at {limit} %, and `every: auto` keeps it there",
                 every_ms.div_ceil(1000).max(1)
             ),
+            LogEvent::FailuresExpected { mtbf_ms, given, auto, .. } => format!(
+                "a failure is expected every {} s ({}){}",
+                mtbf_ms.div_ceil(1000),
+                if *given { "`health.mtbf`" } else { "observed" },
+                if *auto { ": checkpoints are as far apart as is best for it" } else { "" }
+            ),
             LogEvent::FromBeginning { generation, reason } => {
                 format!("warning: generation {generation} starts from the beginning: {reason}")
             }

@@ -99,6 +99,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
             .hang_after
             .map(|hang_after| run::Watchdog { hang_after, busy_hang_after: spec.health.busy_hang_after }),
         newest: None,
+        mtbf: None,
         ignored: BTreeSet::new(),
     }
 }

@@ -60,9 +60,10 @@ keys! {
         /// What produces the checkpoint files. {sources}
         source: &'static str = source(),
         /// How often there are checkpoints. `10min`: so long after the end of the last one; `50 calls`: at every so
-        /// many calls of a program that asks; `auto`: as often as they block the ranks for at most 5 % of the time.
-        /// Default: `auto` with `command` and `jubatus`; with `variables` the intervals of its levels, of which a time
-        /// here is the shortest; with the others each call.
+        /// many calls of a program that asks; `auto`: as far apart as is best for what one costs and for how often
+        /// something fails (`health.mtbf`), but so that they block the ranks for at most 5 % of the time. Default:
+        /// `auto` with `command` and `jubatus`; with `variables` the intervals of its levels, of which a time here is
+        /// the shortest; with the others each call.
         every: Option<Frequency> = frequency().optional(),
         /// Only `source: command`: a command or a signal has the program write its files.
         command: SaveCommand = section::<SaveCommand>(),

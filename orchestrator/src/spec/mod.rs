@@ -32,7 +32,7 @@ mod document;
 mod environment;
 mod faults;
 mod former_names;
-mod frequency;
+pub mod frequency;
 mod job;
 mod jubatus;
 pub mod keys;
