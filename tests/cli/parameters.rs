@@ -117,6 +117,7 @@ fn parameter_sets_its_key() {
         ("SCR_RETRIES", "4", "relaunch.attempts", "4"),
         ("SCR_MIN_NODES", "4", "relaunch.min_nodes", "4"),
         ("SCR_EXCLUDE_NODES", "node9", "allocation.exclude", "node[9]"),
+        ("SCR_PREFIX_SIZE", "3", "checkpoint.flush.keep", "3"),
         ("SCR_FILE_BUF_SIZE", "4MB", "checkpoint.copy_buffer", "4MiB"),
         ("SCR_CHECKPOINT_PATTERN", "0-N:state_[0-9]+", "checkpoint.interpose.files", "0-N:state_[0-9]+"),
         ("SCR_MPI_BUF_SIZE", "64KB", "checkpoint.piece_size", "64KiB"),
@@ -583,8 +584,8 @@ const INTRODUCTION: &str = "\
 # SCR's parameters
 
 A parameter that differs from its default acts, or has no effect, which a warning on standard error reports with its
-place and the reason. So does a name that is none of these, also in the environment: `SCR_FLUHS`. The parameters of SCR
-1.1-8 come first, then those of SCR 3.1 only.
+place and the reason. So does a name that is none of these, also in the environment: `SCR_FLUHS`. One that would delete
+checkpoints is an error (exit code 78). The parameters of SCR 1.1-8 come first, then those of SCR 3.1 only.
 
 ```bash
 SCR_FLUSH=5 holdfast check --explain job.yaml     # the value of each key, and what set it

@@ -81,7 +81,8 @@ fn drain_keeps_the_window() {
 #[test]
 fn run_restarts_from_a_prefix_directory_that_lost_its_index() {
     let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+    // The files in cache are not used.
+    let job = Job::new(&world, 0).checkpoint("restart: {distribute: false}").holding_after(4);
     let mut running = job.start();
     running.sees_checkpoint(4);
     running.signal(Signal::TERM);
@@ -91,7 +92,8 @@ fn run_restarts_from_a_prefix_directory_that_lost_its_index() {
     job.go_on();
     job.run(0);
     job.assert_result();
-    assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 4);
+    let restarted = world.all("restarted").pop().unwrap();
+    assert_eq!((&restarted["checkpoint"], &restarted["source"]), (&json!(4), &json!("fetched")));
     let made_again = |event: &Value| event["message"].as_str().is_some_and(|it| it.contains("was made again with 1"));
     assert!(world.all("notice").iter().any(made_again));
 }
