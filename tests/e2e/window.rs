@@ -21,12 +21,12 @@ fn deleted(world: &World) -> Vec<Value> {
 
 #[test]
 fn only_the_newest_checkpoints_stay_on_the_prefix_directory() {
-    for mode in ["sync", "async"] {
+    for kind in ["mode: sync", "mode: async", "container: {kind: sion, files: 2}"] {
         let world = World::new();
-        let job = Job::new(&world, 0).flush(&format!("{{every: 1, keep: 2, mode: {mode}}}"));
+        let job = Job::new(&world, 0).flush(&format!("{{every: 1, keep: 2, {kind}}}"));
         job.run(0);
         job.assert_result();
-        assert_eq!(indexed(&world), [7, 8], "{mode}");
+        assert_eq!(indexed(&world), [7, 8], "{kind}");
         assert_eq!(deleted(&world), [1, 2, 3, 4, 5, 6].map(|id| json!(id)));
         pfs::assert_current(&world.prefix(), 8);
         let directories = fs::read_dir(world.prefix()).unwrap().map(|entry| entry.unwrap().file_name());
