@@ -159,6 +159,69 @@ fn prune_keeps_newest_and_current_checkpoints() {
 }
 
 #[test]
+fn kept_checkpoint_is_neither_pruned_nor_deleted_until_it_is_released() {
+    let prefix = prefix_of(&state(STATES[0]));
+    let index = |words: &[&str]| holdfast_in(prefix.path(), ["index"].iter().chain(words));
+    let (before, _) = datasets(prefix.path());
+    let first = before.iter().find(|name| name.ends_with(".1")).unwrap();
+    let ran = index(&["keep", "--dry-run", first]);
+    assert!(ran.code == 0 && ran.out.contains("would be kept"), "{}{}", ran.out, ran.err);
+    let document = index(&["keep", first, "--json"]).json();
+    assert_eq!((&document["kept"], &document["changed"]), (&json!(true), &json!(true)));
+    assert!(index(&["keep", first]).out.contains("was already kept"));
+    let list = index(&["list"]).out;
+    assert!(list.lines().any(|line| line.ends_with(&format!("{first}  kept"))), "{list}");
+    let refused = index(&["delete", "--yes", first]);
+    assert_eq!(refused.code, 64);
+    assert!(refused.err.contains("holdfast index release"), "{}", refused.err);
+    assert_eq!(index(&["prune", "--keep", "1", "--yes"]).code, 0);
+    let left: Vec<String> = before.iter().filter(|name| !name.ends_with(".2")).cloned().collect();
+    assert_eq!(datasets(prefix.path()).0, left);
+    assert_eq!(index(&["release", first]).code, 0);
+    assert!(index(&["prune", "--keep", "1", "--yes"]).out.contains("(checkpoint 1, old) deleted"));
+    assert_eq!(index(&["keep", first]).code, 69, "it is not in the index any more");
+}
+
+#[test]
+fn lost_index_is_made_again_from_the_directories() {
+    let prefix = prefix_of(&state(STATES[0]));
+    let before = holdfast_in(prefix.path(), ["index", "list"]).out;
+    fs::remove_file(prefix.path().join("index.scr")).unwrap();
+    let ran = holdfast_in(prefix.path(), ["index", "list"]);
+    let ids =
+        |out: &str| out.lines().map(|line| line.split_whitespace().last().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(ids(&ran.out), ids(&before), "{}", ran.err);
+    assert!(ran.err.contains("it was made again with 3 checkpoints"), "{}", ran.err);
+    assert_eq!(holdfast_in(prefix.path(), ["index", "list"]).err, "");
+}
+
+#[test]
+fn whole_prefix_is_verified() {
+    let prefix = prefix_of(&state(STATES[0]));
+    let verify = |words: &[&str]| holdfast_in(prefix.path(), ["verify", "--prefix", "."].iter().chain(words));
+    let ran = verify(&[]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(ran.out.ends_with("3 checkpoints, none is damaged\n"), "{}", ran.out);
+    let (_, directories) = datasets(prefix.path());
+    let second = directories.iter().find(|name| name.ends_with(".2")).unwrap();
+    let file = fs::read_dir(prefix.path().join(second)).unwrap().map(|entry| entry.unwrap().path());
+    let file = file.filter(|path| path.extension().is_some_and(|ending| ending == "ckpt")).min().unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[0] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let ran = verify(&["--damaged"]);
+    assert_eq!(ran.code, 65, "{}{}", ran.out, ran.err);
+    assert!(ran.out.starts_with(&format!("{second}: checkpoint 2: damaged")), "{}", ran.out);
+    assert_eq!(ran.out.lines().count(), 2, "{}", ran.out);
+    fs::remove_file(prefix.path().join("index.scr")).unwrap();
+    let ran = verify(&["--json"]);
+    let states: Vec<_> = ran.json()["datasets"].as_array().unwrap().iter().map(|it| it["state"].clone()).collect();
+    assert_eq!(states, [json!("intact"), json!("damaged"), json!("intact")]);
+    assert!(!prefix.path().join("index.scr").exists(), "nothing is changed");
+    assert_eq!(holdfast_in(prefix.path(), ["verify", "--prefix", "missing"]).code, 69);
+}
+
+#[test]
 fn prune_deletes_failed_and_incomplete_checkpoints_and_temporary_files() {
     let prefix = prefix_of(&state(STATES[1]));
     let failed = holdfast_in(prefix.path(), ["index", "prune", "--failed", "--yes", "--json"]).json();

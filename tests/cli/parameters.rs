@@ -16,6 +16,7 @@ use super::program::{Ran, command, run};
 const PAGE: &str = "docs/scr-parameters.md";
 const KEYS: &str = "cli/parameters.rs::parameter_sets_its_key";
 const WARNED: &str = "cli/parameters.rs::parameter_without_effect_is_warned_about";
+const REFUSED: &str = "cli/parameters.rs::parameter_that_deletes_checkpoints_is_refused";
 const TABLES: &str = "cli/parameters.rs::tables_of_a_file_set_lists_and_capacities";
 const RUNS: &str = "cli/resolution.rs::runs_come_from_the_environment_only";
 const PLAIN: &str = "e2e/parameters.rs::scr_enable_0_launches_once_with_the_exit_code_of_the_program";
@@ -51,6 +52,7 @@ fn shown_by(declaration: &Declaration) -> &'static str {
         ("SCR_CONF_FILE", _) => CONF,
         ("SCR_RUNS" | "SCR_RETRIES", _) => RUNS,
         (_, Effect::Warned(_)) => WARNED,
+        (_, Effect::Refused(_)) => REFUSED,
         (_, Effect::Acts(_)) if declaration.is_table() => TABLES,
         (_, Effect::Acts(_)) => KEYS,
     }
@@ -116,6 +118,7 @@ fn parameter_sets_its_key() {
         ("SCR_RETRIES", "4", "relaunch.attempts", "4"),
         ("SCR_MIN_NODES", "4", "relaunch.min_nodes", "4"),
         ("SCR_EXCLUDE_NODES", "node9", "allocation.exclude", "node[9]"),
+        ("SCR_PREFIX_SIZE", "3", "checkpoint.flush.keep", "3"),
         ("SCR_FILE_BUF_SIZE", "4MB", "checkpoint.copy_buffer", "4MiB"),
         ("SCR_CHECKPOINT_PATTERN", "0-N:state_[0-9]+", "checkpoint.interpose.files", "0-N:state_[0-9]+"),
         ("SCR_MPI_BUF_SIZE", "64KB", "checkpoint.piece_size", "64KiB"),
@@ -193,6 +196,21 @@ fn parameter_without_effect_is_warned_about() {
         warned += 1;
     }
     assert!(warned > 5, "{warned}");
+}
+
+#[test]
+fn parameter_that_deletes_checkpoints_is_refused() {
+    let directory = with_spec("  source: scr\n");
+    let ran = explained(directory.path(), &[("SCR_PREFIX_PURGE", "1")]);
+    assert_eq!(ran.code, 78);
+    assert!(ran.err.contains("SCR_PREFIX_PURGE is \"1\" (environment)"), "{}", ran.err);
+    assert!(ran.err.contains("holdfast index prune"), "{}", ran.err);
+    let conf = directory.path().join("user.conf");
+    fs::write(&conf, "SCR_PREFIX_PURGE=1\n").unwrap();
+    let ran = explained(directory.path(), &[("SCR_CONF_FILE", conf.to_str().unwrap())]);
+    assert_eq!(ran.code, 78);
+    assert!(ran.err.contains("user.conf:1"), "{}", ran.err);
+    assert_eq!(explained(directory.path(), &[("SCR_PREFIX_PURGE", "0")]).code, 0);
 }
 
 #[test]
@@ -527,6 +545,7 @@ fn page() -> String {
         let result = match declaration.effect {
             Effect::Acts(_) => "acts",
             Effect::Warned(_) => "warning",
+            Effect::Refused(_) => "error",
         };
         let (_, test) = shown_by(declaration).split_once("::").unwrap();
         let Declaration { name, default, .. } = declaration;
@@ -536,7 +555,7 @@ fn page() -> String {
     for Declaration { name, source, effect, .. } in &in_order() {
         let what = match effect {
             Effect::Acts(what) => what,
-            Effect::Warned(what) => *what,
+            Effect::Warned(what) | Effect::Refused(what) => *what,
         };
         let source = match source {
             AllowedSource::Any => "",
@@ -566,8 +585,8 @@ const INTRODUCTION: &str = "\
 # SCR's parameters
 
 A parameter that differs from its default acts, or has no effect, which a warning on standard error reports with its
-place and the reason. So does a name that is none of these, also in the environment: `SCR_FLUHS`. The parameters of SCR
-1.1-8 come first, then those of SCR 3.1 only.
+place and the reason. So does a name that is none of these, also in the environment: `SCR_FLUHS`. One that would delete
+checkpoints is an error (exit code 78). The parameters of SCR 1.1-8 come first, then those of SCR 3.1 only.
 
 ```bash
 SCR_FLUSH=5 holdfast check --explain job.yaml     # the value of each key, and what set it

@@ -39,6 +39,25 @@ fn with_auto_checkpoints_take_a_small_part_of_the_time_of_programs_that_ask() {
     assert!(status.out.lines().any(|line| line.starts_with("checkpoint.every ") && line.contains(" auto ")));
 }
 
+/// What the first one costs makes the next one due after minutes, which this job does not last.
+#[test]
+fn with_auto_rare_failures_make_checkpoints_rare() {
+    let world = World::new();
+    let job = Job::new(&world, 0).checkpoint("every: auto").health("mtbf: 1000h");
+    let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
+    let spec = world.write("job.yaml", &yaml);
+    let ran = world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    ran.prints(&["interval      best ", "a failure every 3600000.0 s (`health.mtbf`)"]);
+    assert_eq!(world.all("checkpoint_complete").len(), 1);
+    let expected = world.the("failures_expected");
+    assert_eq!(
+        (&expected["given"], &expected["auto"], &expected["mtbf_ms"]),
+        (&true.into(), &true.into(), &3_600_000_000_u64.into())
+    );
+    let explained = world.run(world.holdfast(["check", "--explain", "job.yaml"])).with_code(0);
+    explained.prints(&["checkpoint.every is auto: Daly's interval for a failure every 1000h (`health.mtbf`), but so"]);
+}
+
 /// Without the key, the first one of variables is due after 3 min.
 #[test]
 fn a_time_is_the_interval_of_the_first_level_of_variables() {
@@ -120,9 +139,15 @@ fn the_report_and_the_status_name_what_a_failure_has_cost() {
         "blocked by checkpoints ",
         "newest        protected checkpoint 8 (",
         ", flushed checkpoint 8 (",
+        "interval      best ",
+        "(observed), expected to cost ",
     ]);
     assert!(ran.err.lines().next().unwrap().contains("virtual nodes on this machine"), "{}", ran.err);
-    job.command(&["status"], 0).prints(&["nodes 5: virtual nodes on this machine", "cost: 1 failure: lost work "]);
+    job.command(&["status"], 0).prints(&[
+        "nodes 5: virtual nodes on this machine",
+        "cost: 1 failure: lost work ",
+        "interval: best ",
+    ]);
     let status = job.command(&["status", "--json"], 0).json();
     assert_eq!(status["virtual_nodes"], true);
     let cost = &status["cost"];
@@ -131,5 +156,7 @@ fn the_report_and_the_status_name_what_a_failure_has_cost() {
         assert!(cost[key].as_u64().unwrap() > 0, "{key}: {cost}");
     }
     assert_eq!(cost["newest_flushed"]["checkpoint"], 8, "{cost}");
+    assert_eq!(cost["interval"]["mtbf_given"], false, "{cost}");
+    assert!(cost["interval"]["daly_ms"].as_u64().unwrap() > 0, "{cost}");
     job.command(&["run", "--dry-run", "--again"], 0).prints(&["the nodes are virtual: processes on this machine"]);
 }

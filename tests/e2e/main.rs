@@ -22,6 +22,7 @@ mod kept_cache;
 mod pfs;
 #[path = "../cli/redaction.rs"]
 mod redaction;
+mod window;
 mod world;
 
 mod agents;

@@ -15,13 +15,14 @@ use holdfast::relaunch::explain::NodeCondition;
 use holdfast_core::prefix::Summary;
 use holdfast_core::prefix::flushed::FlushedCopy;
 use holdfast_core::prefix::inspect::summary_of;
+use holdfast_core::prefix::window::LeftOut;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerPlaces, ContainerRequest, NodeName, PackedRank, Rank, RankPlace};
 use holdfast_wire::agent::CopyReply;
 
 use crate::content::FileName;
 use crate::names::{NodeIndex, position, start_of};
-use crate::prefix::PrefixFile;
+use crate::prefix::{JOB, PrefixFile};
 use crate::queue::{MS, Time};
 use crate::store::File;
 use crate::world::{Defect, Life, PrefixState, SimulatedEvent, World, trace};
@@ -66,6 +67,7 @@ impl World {
             requested: None,
             crc: true,
             container: self.scenario.container,
+            keep: self.scenario.settings.flush.keep,
             requests_at_once: 64,
             lost_agent_wait: LOST_AGENT_WAIT,
             survey_only: false,
@@ -303,6 +305,10 @@ impl World {
                 }
                 let complete = self.prefix.publish(&directory, summary.as_ref(), make_current, usize::MAX);
                 self.check_published(&directory, complete, world);
+                if complete && make_current && self.scenario.settings.flush.keep > 0 {
+                    self.prefix.index.mark_of_window(&directory, JOB);
+                    self.prefix.index.mark_verified(&directory);
+                }
                 Answer::Published { refused: None, unplaced: None }
             }
             DrainAction::Request(_, DrainRequest::CloseDirectory) => {
@@ -312,6 +318,11 @@ impl World {
             DrainAction::Request(_, DrainRequest::FindOlder) => {
                 let checkpoint = self.prefix.candidates().into_iter().find_map(|candidate| candidate.id);
                 Answer::OlderFound { checkpoint }
+            }
+            DrainAction::Request(_, DrainRequest::KeepWindow { keep }) => {
+                let left_out = self.prefix.keep_window(keep).into_iter();
+                let left_out = left_out.map(|(id, directory)| LeftOut { id, directory, failure: None });
+                Answer::WindowKept { left_out: left_out.collect() }
             }
             DrainAction::Request(_, DrainRequest::AbandonFlushes) => {
                 Answer::FlushesAbandoned { directories: self.prefix.abandon_all() }

@@ -8,11 +8,13 @@ use holdfast_agent::collective::leader::{
     UnfinishedFlushes, WorkOutput, WorkResult,
 };
 use holdfast_agent::sources;
+use holdfast_core::prefix::window::LeftOut;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{Failure, FailureKind, Generation, HaltState, Locations, NodeName};
 use holdfast_wire::run::RunPlan;
 
 use crate::names::{NodeIndex, position};
+use crate::prefix::JOB;
 use crate::queue::{MS, Time};
 use crate::store::condition;
 use crate::world::{Defect, PrefixState, SimulatedEvent, World, trace};
@@ -207,12 +209,29 @@ impl World {
             LeaderWork::CommitContainer { .. } => WorkOutput::Done,
             LeaderWork::EnterIndex { checkpoint, directory, dataset } => {
                 prefix.enter_index(checkpoint, &directory, &dataset);
+                if self.scenario.settings.flush.keep > 0 {
+                    prefix.index.mark_of_window(&directory, JOB);
+                }
                 WorkOutput::Done
             }
             LeaderWork::Publish { directory, summary, make_current } => {
                 let steps = if midway { self.dice.below(4_usize) } else { usize::MAX };
                 let complete = self.prefix.publish(&directory, summary.as_deref(), make_current, steps);
                 self.check_published(&directory, complete, world);
+                WorkOutput::Done
+            }
+            LeaderWork::Unverified { checkpoint } => {
+                let unverified = prefix.unverified(checkpoint);
+                WorkOutput::Unverified(unverified.map(|(directory, summary)| (directory, Box::new(summary))))
+            }
+            LeaderWork::KeepWindow { verified, keep } => {
+                prefix.index.mark_verified(&verified);
+                let left_out = prefix.keep_window(keep).into_iter();
+                let left_out = left_out.map(|(id, directory)| LeftOut { id, directory, failure: None });
+                WorkOutput::LeftOut(left_out.collect())
+            }
+            LeaderWork::MarkRestarted { checkpoint } => {
+                prefix.mark_restarted(checkpoint);
                 WorkOutput::Done
             }
             LeaderWork::ReadDataset { directory } => WorkOutput::Dataset(prefix.dataset(&directory)),

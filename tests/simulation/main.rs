@@ -10,6 +10,7 @@ mod content;
 mod draining;
 mod exchange;
 mod faults;
+mod intervals;
 mod joint;
 mod launcher;
 mod leading;

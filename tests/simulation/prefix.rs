@@ -10,6 +10,7 @@ use chrono::{NaiveDateTime, TimeDelta};
 use holdfast_core::control::meta::FileKind;
 use holdfast_core::prefix::fetch::{self, RestartCandidate};
 use holdfast_core::prefix::index::IndexEntry;
+use holdfast_core::prefix::prune::{self, PruneCandidate, PruneRules};
 use holdfast_core::prefix::scan::{
     CheckpointIdentity, ExpectationSource, ExpectedFiles, PresentFile, RankScan, RedundancySet, Scan,
 };
@@ -218,6 +219,53 @@ impl Prefix {
         }
         let unfinished: Vec<_> = entries.into_iter().filter(|entry| self.is_unfinished(entry)).collect();
         unfinished.into_iter().map(|entry| entry.directory).filter(|name| self.abandon(name)).collect()
+    }
+
+    /// The dataset of this id that was written for the window and is not verified.
+    pub fn unverified(&self, checkpoint: CheckpointId) -> Option<(DirectoryName, Summary)> {
+        let mut entries = self.of_window().into_iter().filter(|entry| entry.id == checkpoint);
+        let found = entries.find(|entry| entry.complete == Some(true) && !entry.marks.verified)?;
+        let summary = self.directories.get(&found.directory)?.summary.clone()?;
+        Some((found.directory, summary))
+    }
+
+    pub fn mark_restarted(&mut self, checkpoint: CheckpointId) {
+        if let Some(entry) = self.of_window().into_iter().find(|entry| entry.id == checkpoint) {
+            self.index.mark_restarted(&entry.directory, JOB);
+        }
+    }
+
+    /// Deletes what the window leaves out, by the real rules.
+    pub fn keep_window(&mut self, keep: u32) -> Vec<(CheckpointId, DirectoryName)> {
+        let exists = |entry: &IndexEntry| self.directories.contains_key(&entry.directory);
+        let candidate = |entry: IndexEntry| PruneCandidate {
+            output: self.dataset(&entry.directory).is_some_and(|dataset| dataset.output),
+            in_use: entry.marks.restarted,
+            counts: entry.marks.verified,
+            entry,
+        };
+        let usable = self.of_window().into_iter().filter(|entry| entry.is_usable() && exists(entry));
+        let rules = PruneRules { keep: Some(keep as usize), ..PruneRules::default() };
+        let planned = prune::plan(&usable.map(candidate).collect::<Vec<_>>(), self.current.as_ref(), rules);
+        for left_out in &planned {
+            let usable = self.of_window().into_iter().filter(|entry| entry.is_usable() && exists(entry));
+            let newer = usable.filter(|entry| entry.id >= left_out.id && entry.directory != left_out.directory);
+            let verified = newer.filter(|entry| entry.marks.verified).count();
+            assert!(verified >= keep as usize, "{left_out:?} is deleted, with {verified} newer ones");
+        }
+        let planned = planned.into_iter().map(|left_out| (left_out.id, left_out.directory));
+        planned
+            .inspect(|(_, name)| {
+                self.withdraw(name);
+                self.directories.remove(name);
+            })
+            .collect()
+    }
+
+    fn of_window(&self) -> Vec<IndexEntry> {
+        let mut entries = self.index.entries();
+        entries.retain(|entry| entry.marks.window_of.as_deref() == Some(JOB));
+        entries
     }
 
     /// The directory that a drain resumes.

@@ -182,6 +182,8 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
             // Copies take as long with a limit; only its removal has an effect.
             bandwidth: if dice.percent(50) { 0 } else { 1 << 20 },
             on_restart: dice.percent(20),
+            // Without another throw.
+            keep: keep % 3,
             container: None,
         },
         crc: CrcPolicy {

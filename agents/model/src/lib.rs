@@ -6,6 +6,7 @@
 //! * [`dataset`]: what the application declares about a dataset; [`output_path`]: where a file of an output belongs;
 //! * [`level`]: what protects a checkpoint of variables;
 //! * [`container`]: containers on the prefix directory, which several nodes write;
+//! * [`interval`]: how far apart checkpoints are best;
 //! * [`inventory`]: what a node holds, and where datasets are;
 //! * [`pair`]: main and replica: what a job asks for a pair, the state of its copies, what happens to them;
 //! * [`placement`]: which rank runs on which node;
@@ -28,6 +29,7 @@ pub mod descriptor;
 pub mod failure;
 pub mod halt;
 pub mod ids;
+pub mod interval;
 pub mod inventory;
 pub mod level;
 pub mod output_path;

@@ -25,6 +25,10 @@ pub struct FlushPolicy {
     pub percent: f64,
     /// Flush what a run was restarted from (`SCR_FLUSH_ON_RESTART`).
     pub on_restart: bool,
+    /// Complete and verified checkpoints of the job that stay on the prefix directory; older ones are deleted. 0 is all
+    /// (`SCR_PREFIX_SIZE`).
+    #[serde(default)]
+    pub keep: u32,
     /// Pack checkpoints into containers.
     #[serde(default)]
     pub container: Option<ContainerPolicy>,

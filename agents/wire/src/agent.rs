@@ -435,6 +435,30 @@ vocabulary! {
         /// The number of files.
         files: u64,
     },
+    /// A checkpoint was deleted from the prefix directory: it is older than those that `checkpoint.flush.keep` keeps.
+    /// Since 1.12.
+    PrefixDeleted {
+        checkpoint: CheckpointId,
+        /// Its directory below the prefix.
+        directory: String,
+        /// The number of newer checkpoints there, all complete and verified.
+        keep: u32,
+    },
+    /// A checkpoint stays in the prefix directory though it is older than those that `checkpoint.flush.keep` keeps.
+    /// Since 1.12.
+    PrefixNotDeleted {
+        checkpoint: CheckpointId,
+        /// Its directory below the prefix.
+        directory: String,
+        reason: String,
+    },
+    /// A checkpoint was read after its flush and is damaged: older ones stay in the prefix directory. Since 1.12.
+    FlushDamaged {
+        checkpoint: CheckpointId,
+        /// Its directory below the prefix.
+        directory: String,
+        reason: String,
+    },
     /// A flush failed; the checkpoint is still in cache.
     FlushFailed {
         generation: Generation,

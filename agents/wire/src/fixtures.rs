@@ -33,6 +33,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
             bandwidth: 0,
             percent: 0.0,
             on_restart: false,
+            keep: 0,
             container: None,
         },
         crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false, on_delete: false },
@@ -49,6 +50,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
         stream_timeout: Duration::from_secs(120),
         watchdog: None,
         newest: None,
+        mtbf: None,
         ignored: BTreeSet::new(),
     }
 }

@@ -278,6 +278,15 @@ pub enum Order {
         #[serde(default)]
         container: Option<ContainerPlaces>,
     },
+    /// Read files of a dataset in the prefix directory, and compare them with what was recorded. Answered with
+    /// [`OrderResult::Verified`].
+    VerifyStored {
+        checkpoint: CheckpointId,
+        /// Its directory, absolute.
+        directory: PathBuf,
+        /// The files of some of its ranks, not those of the node.
+        files: BTreeMap<Rank, Vec<DatasetFile>>,
+    },
     /// Record what the application declared about a dataset.
     Describe {
         checkpoint: CheckpointId,
@@ -448,7 +457,7 @@ pub enum OrderResult {
     Inventory(Inventory),
     /// To [`Order::Seal`]: what each local rank wrote.
     Sealed(BTreeMap<Rank, SealedFiles>),
-    /// To [`Order::Verify`]: the ranks of which a file is damaged, and how.
+    /// To [`Order::Verify`] and [`Order::VerifyStored`]: the ranks of which a file is damaged, and how.
     Verified(BTreeMap<Rank, String>),
     /// To [`Order::Flush`] and [`Order::SealDirect`]: each rank's files.
     Flushed(BTreeMap<Rank, Vec<DatasetFile>>),

@@ -58,6 +58,10 @@ pub struct Settings {
     /// When [`crate::rank::Call::Await`] returns; absent for sources whose ranks do not make that call.
     #[serde(default)]
     pub schedule: Option<CheckpointSchedule>,
+    /// The mean time between failures, given or observed, if checkpoints are as far apart as is best for it (`every:
+    /// auto`).
+    #[serde(default)]
+    pub mtbf: Option<Duration>,
     /// Layout and intervals of checkpoints of variables.
     #[serde(default)]
     pub variables: VariablesPolicy,

@@ -14,7 +14,7 @@ use crate::job::restart_choice::{self, RestartChoice};
 use crate::job::start;
 use crate::job::{MissingProgram, missing_program};
 use crate::launch::registry::registered;
-use crate::spec::{Environment, JobSpec, Origin, Setting, reference, resolved};
+use crate::spec::{Environment, JobSpec, Origin, Setting, frequency, reference, resolved};
 
 /// Check a job spec without starting anything
 ///
@@ -152,6 +152,10 @@ impl Report for Checked {
             let absolute = self.prefix().display().to_string();
             let value = printable(if setting.key == "prefix" { &absolute } else { &setting.value });
             writeln!(to, "{:keys$}  {value:values$}  {}", setting.key, setting.origin)?;
+        }
+        for step in self.spec.steps.iter().filter(|step| step.is_auto() && !step.source.facts.has_levels) {
+            let text = frequency::explained(self.spec.health.mtbf);
+            writeln!(to, "{}checkpoint.every is auto: {text}", step.key_path)?;
         }
         Ok(())
     }

@@ -42,6 +42,7 @@ mod sion;
 mod status;
 mod step;
 mod verify;
+mod verify_prefix;
 mod walk;
 
 use std::error::Error;

@@ -1,8 +1,9 @@
 //! Progress bars for long files, on a terminal.
 
 use std::io::{self, IsTerminal as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 /// Smaller files need no progress bar.
 const LONG_BYTES: u64 = 256 << 20;
@@ -33,6 +34,40 @@ impl Bar {
             bar.finish_and_clear();
         }
         result
+    }
+}
+
+/// Progress of several items at once, by their number and the bytes that were read; none without a terminal.
+pub(super) struct Items {
+    bar: Option<ProgressBar>,
+    bytes: AtomicU64,
+}
+
+impl Items {
+    pub(super) fn new(enabled: bool, items: usize) -> Items {
+        let bar = (enabled && io::stderr().is_terminal()).then(|| {
+            let style = ProgressStyle::with_template("{pos}/{len} checkpoints {msg} {elapsed}");
+            let bar = ProgressBar::new(items as u64);
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        Items { bar, bytes: AtomicU64::new(0) }
+    }
+
+    /// So many bytes more were read.
+    pub(super) fn read(&self, bytes: u64) {
+        let read = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}", HumanBytes(read)));
+        }
+    }
+
+    /// An item is done.
+    pub(super) fn done(&self) {
+        self.bar.iter().for_each(|bar| bar.inc(1));
+    }
+
+    pub(super) fn end(&self) {
+        self.bar.iter().for_each(ProgressBar::finish_and_clear);
     }
 }
 

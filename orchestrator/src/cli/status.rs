@@ -37,7 +37,8 @@ JSON: {version, job, job_id, prefix, orchestrator, generation, phase, checkpoint
 virtual_nodes, nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, \
 unplaced: [{directory, path, files}…], kept: [{node, path, prefix}…], \
 cost: {elapsed_ms, failures, lost_work_ms, detection_ms, restart_ms, blocked_ms, checkpoints_complete, \
-checkpoints_dropped, newest_protected: {checkpoint, age_ms}, newest_flushed: {checkpoint, age_ms}}, \
+checkpoints_dropped, newest_protected: {checkpoint, age_ms}, newest_flushed: {checkpoint, age_ms}, \
+interval: {mtbf_ms, mtbf_given, cost_ms, young_ms, daly_ms, used_ms, used_permille, best_permille} or null}, \
 halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
 checkpoint of variables, or null; \
 stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
@@ -378,6 +379,9 @@ impl Report for Status {
         }
         if let Some(cost) = self.cost() {
             writeln!(to, "cost: {}", cost.times())?;
+            if let Some(interval) = &cost.interval {
+                writeln!(to, "interval: {interval}")?;
+            }
             writeln!(to, "newest {}", cost.ages())?;
             if let Some(dropped) = cost.dropped() {
                 writeln!(to, "{}", printable(&dropped))?;

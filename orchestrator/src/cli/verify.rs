@@ -25,6 +25,7 @@ use crate::exit;
 Examples:
   holdfast verify Ckpt7-Rank2.fti           file hash, checksum, and the hash of every chunk
   holdfast verify local/ global/            all files below
+  holdfast verify --prefix ./heat-run       all checkpoints of a job
   holdfast verify --json run.sion | jq '.files[0].damages'
   holdfast verify --type stat --config stat.json 127.0.0.1_9199_stat_a.jubatus
                                             check whether this server would load it
@@ -33,19 +34,27 @@ A Jubatus model is checked as `load` of a released server does; the first failed
 release 1.1.1, type and id from the file's name, no configuration. The data of some methods are not checked as the \
 engine does when it loads them: the result is then \"engine data not checked\".
 
-JSON: {version, files: [{path, format, intact, damages: [{kind, place, offset, what}…], unlisted, notes: […], \
-checked_bytes, unchecked: [text…]} or {path, format, error}…], unknown: [path…], damaged}
+With --prefix, a checkpoint that is recorded as incomplete is listed and is no damage, unless one of its files is \
+damaged.
 
-Exit codes: 0 all files are intact; 65 a file is damaged, or a file that was named has an unknown format; 69 a file \
-cannot be read")]
+JSON: {version, files: [{path, format, intact, damages: [{kind, place, offset, what}…], unlisted, notes: […], \
+checked_bytes, unchecked: [text…]} or {path, format, error}…], unknown: [path…], damaged}; with --prefix: {version, \
+prefix, datasets: [{directory, id, state: intact | damaged | incomplete | unreadable, files, bytes, without_checksum, \
+problems: [text…], rebuildable}…], damaged}
+
+Exit codes: 0 all files are intact; 65 a file or a checkpoint is damaged, or a file that was named has an unknown \
+format; 69 a file or a checkpoint cannot be read")]
 pub struct VerifyArgs {
     /// Files and directories
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required_unless_present = "prefix")]
     paths: Vec<PathBuf>,
+    /// All checkpoints of a prefix directory, several at a time: each file against its size and checksum
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["paths", "as_documented", "release", "engine", "config", "id"])]
+    prefix: Option<PathBuf>,
     /// Print a line for each damage and each note
     #[arg(long)]
     details: bool,
-    /// Print only files that are not intact
+    /// Print only files or checkpoints that are not intact
     #[arg(long)]
     damaged: bool,
     /// Follow the format's document where the servers differ: a different configuration is a note, and ids follow its
@@ -113,6 +122,9 @@ impl ForServer {
 }
 
 pub(super) fn run(args: VerifyArgs, output: Style) -> Result<u8, Failure> {
+    if let Some(prefix) = &args.prefix {
+        return super::verify_prefix::run(prefix, (args.details, args.damaged), output);
+    }
     let server = args.server()?;
     let options = Options { as_documented: args.as_documented, ..Options::default() };
     let mut bar = Bar::new(output.shows_progress());

@@ -124,6 +124,12 @@ pub enum DrainRequest {
     /// Remove the directories of flushes that did not end and that this drain has not completed. Ends as
     /// [`Answer::FlushesAbandoned`](super::Answer::FlushesAbandoned). If it fails, they stay.
     AbandonFlushes,
+    /// Delete the checkpoints of the job that are older than those that stay. Ends as
+    /// [`Answer::WindowKept`](super::Answer::WindowKept). If it fails, they stay.
+    KeepWindow {
+        /// So many stay.
+        keep: u32,
+    },
     /// Find the checkpoint that a restart takes from the prefix directory, because no dataset of the nodes could be
     /// completed. Ends as [`Answer::OlderFound`](super::Answer::OlderFound). If it fails, none is known.
     FindOlder,

@@ -45,6 +45,8 @@ pub struct CopySettings {
     pub threads: Option<u32>,
     /// Pack checkpoints into containers.
     pub container: Option<ContainerPolicy>,
+    /// Checkpoints of the job that stay in the prefix directory; 0 is all.
+    pub keep: u32,
 }
 
 /// What is to be drained.
@@ -135,6 +137,7 @@ impl DrainDriver {
             requested: order.requested,
             crc: order.copies.crc,
             container: order.copies.container,
+            keep: order.copies.keep,
             requests_at_once: order.client.requests_at_once(),
             lost_agent_wait,
             survey_only,
@@ -307,8 +310,9 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, request: Drai
             }
         },
         DrainRequest::Publish { findings } => {
-            let prefix = prefix.clone();
-            blocking(move || prefix_steps::publish(prefix, *findings)).await
+            let (prefix, job_id) = (prefix.clone(), job_id.clone());
+            let window_of = (copies.keep > 0).then_some(job_id);
+            blocking(move || prefix_steps::publish(prefix, *findings, window_of.as_deref())).await
         }
         DrainRequest::CloseDirectory => {
             let prefix = prefix.clone();
@@ -324,6 +328,11 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, request: Drai
             let (prefix, job_id) = (prefix.clone(), job_id.clone());
             let directories = blocking(move || prefix_steps::abandon_flushes(prefix, &job_id)).await?;
             Ok(Answer::FlushesAbandoned { directories })
+        }
+        DrainRequest::KeepWindow { keep } => {
+            let (prefix, job_id) = (prefix.clone(), job_id.clone());
+            let left_out = blocking(move || prefix_steps::keep_window(prefix, &job_id, keep)).await?;
+            Ok(Answer::WindowKept { left_out })
         }
         DrainRequest::NoteFlushed { agent, checkpoint } => note_flushed(client, &agent, checkpoint, prefix).await,
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use holdfast_core::prefix::flushed::FlushedCopy;
 use holdfast_core::prefix::scan::{FileDamage, Scan};
+use holdfast_core::prefix::window::LeftOut;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerPlaces, Inventory, Rank, Unplaced};
 use holdfast_wire::agent::CopyReply;
@@ -79,6 +80,8 @@ pub enum Answer {
         /// The names of the directories below the prefix.
         directories: Vec<DirectoryName>,
     },
+    /// The checkpoints that are older than those that stay are deleted.
+    WindowKept { left_out: Vec<LeftOut> },
     /// The node's flush file records that the dataset is in the prefix directory.
     FlushNoted,
 }

@@ -10,8 +10,10 @@ use std::time::Duration;
 use holdfast_core::prefix::flushed::FlushedCopy;
 use holdfast_core::prefix::scan::Scan;
 use holdfast_core::prefix::verify::VerifyUnit;
+use holdfast_core::prefix::window::LeftOut;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, Inventory, NodeName, Rank};
+use holdfast_wire::agent::AgentEvent;
 
 use super::action::{DrainAction, DrainRequest};
 use super::agenda::{Agenda, DrainTarget};
@@ -62,6 +64,8 @@ enum Phase {
     Noting(Published),
     /// Waits for the removal of flushes that did not end.
     Abandoning(Box<DrainReport>),
+    /// Older checkpoints in the prefix directory are deleted, if only some are kept.
+    KeepingWindow(Box<DrainReport>),
     /// Nothing could be completed. Waits for the older checkpoint that a restart takes.
     FindingOlder(Box<DrainReport>),
     Finished,
@@ -87,6 +91,8 @@ struct Surveyed {
 ///                                                                 └───▶ Publishing ◀─────────────┘    │
 ///       Finished ◀── Abandoning ◀── Noting ◀── Closing ◀── complete ───┘   └───── incomplete ────────┘
 /// ```
+///
+/// If only some checkpoints are kept in the prefix directory, `KeepingWindow` follows `Abandoning`.
 ///
 /// Before it relies on a flushed dataset, it examines that in `ExaminingFlushed`. If no dataset can be completed, it
 /// ends with `FindingOlder`.
@@ -330,6 +336,16 @@ impl DrainMachine {
                 let removed = |directory: DirectoryName| LogEvent::FlushAbandoned { directory: directory.to_string() };
                 self.emit(directories.into_iter().map(removed));
             }
+            (RequestPurpose::Prefix(PrefixStep::KeepWindow), Answer::WindowKept { left_out }) => {
+                let keep = self.config.keep;
+                self.emit(left_out.into_iter().map(|LeftOut { id: checkpoint, directory, failure }| {
+                    let directory = directory.to_string();
+                    LogEvent::of_drain(match failure {
+                        None => AgentEvent::PrefixDeleted { checkpoint, directory, keep },
+                        Some(reason) => AgentEvent::PrefixNotDeleted { checkpoint, directory, reason },
+                    })
+                }));
+            }
             (RequestPurpose::Prefix(PrefixStep::FindOlder), Answer::OlderFound { checkpoint }) => {
                 if let Phase::FindingOlder(report) = &mut self.phase
                     && let DrainResult::Incomplete { older, .. } = &mut report.result
@@ -354,7 +370,7 @@ impl DrainMachine {
             RequestPurpose::Prefix(PrefixStep::ExamineFlushed) => self.note_examined(Err(failure)),
             RequestPurpose::Prefix(PrefixStep::Repack) => self.repacked(Some(failure.reason)),
             // The dataset is drained. The next drain tries again, and `holdfast index prune` removes them.
-            RequestPurpose::Prefix(PrefixStep::AbandonFlushes | PrefixStep::FindOlder) => {}
+            RequestPurpose::Prefix(PrefixStep::AbandonFlushes | PrefixStep::KeepWindow | PrefixStep::FindOlder) => {}
             RequestPurpose::Task(Task::OnFiles { task: FileTask::Verify(_), .. }) | RequestPurpose::Prefix(_) => {
                 let RequestFailure { reason, unwritable } = failure;
                 self.finish(DrainEnd::Failed(DrainError::Prefix { reason, unwritable }));
@@ -426,7 +442,13 @@ impl DrainMachine {
                 self.phase = Phase::Noting(published);
             }
             Phase::Publishing(published) | Phase::Noting(published) => self.drained(&published),
-            Phase::Abandoning(report) | Phase::FindingOlder(report) => self.finish_drained(*report),
+            Phase::Abandoning(report) if self.config.keep > 0 => {
+                self.phase = Phase::KeepingWindow(report);
+                self.start_here(PrefixStep::KeepWindow, DrainRequest::KeepWindow { keep: self.config.keep });
+            }
+            Phase::Abandoning(report) | Phase::KeepingWindow(report) | Phase::FindingOlder(report) => {
+                self.finish_drained(*report);
+            }
             // These phases end with the answer to their only request.
             phase @ (Phase::ExaminingFlushed(_, _, None)
             | Phase::Opening(_)

@@ -11,7 +11,8 @@ use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::publish::{Publication, Published};
 use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
-use holdfast_core::prefix::{flushed, new_directory, outputs, unfinished};
+use holdfast_core::prefix::window::{LeftOut, Window};
+use holdfast_core::prefix::{flushed, index, new_directory, outputs, reindex, unfinished};
 use holdfast_core::redundancy::directory;
 use holdfast_core::store::{self, DatasetAccess, DatasetFiles, DirectoryName, OpenDataset, PrefixError};
 use holdfast_formats::sion::SionError;
@@ -69,6 +70,10 @@ pub(super) fn open(
     continues: bool,
 ) -> Result<OpenedDirectory, PrefixStepError> {
     let store = store::open(prefix)?;
+    let entered = reindex::restore(&*store, Local::now().naive_local(), dataset::open)?;
+    if entered > 0 {
+        tracing::warn!(entered, "the index was missing, and was made again from the directories");
+    }
     let found = if continues { resume::directory_of(&*store, job_id, checkpoint)? } else { None };
     let resumed = found.is_some();
     let directory = match found {
@@ -169,18 +174,36 @@ fn open_files(
 }
 
 /// Records what a directory contains. An output with all its files may be refused, and is recorded as incomplete then.
-pub(super) fn publish(prefix: PathBuf, findings: Findings) -> Result<Answer, PrefixStepError> {
+/// A complete checkpoint is entered into the window of this job: all of its files were verified.
+pub(super) fn publish(prefix: PathBuf, findings: Findings, window_of: Option<&str>) -> Result<Answer, PrefixStepError> {
     let Findings { directory, scan, inspection, make_current } = findings;
     let now = Local::now().naive_local();
     let publication = Publication::of_scan(directory, &scan, &inspection, make_current, now);
-    match publication.publish(&*store::open(prefix)?) {
-        Ok(Published { unplaced, .. }) => Ok(Answer::Published { refused: None, unplaced }),
+    let store = store::open(prefix)?;
+    match publication.publish(&*store) {
+        Ok(Published { unplaced, complete }) => {
+            if let Some(job) = window_of.filter(|_| complete && make_current) {
+                index::update(&*store, |index| {
+                    index.mark_of_window(&publication.directory, job);
+                    index.mark_verified(&publication.directory);
+                })?;
+            }
+            Ok(Answer::Published { refused: None, unplaced })
+        }
         // It is recorded as incomplete, and its files stay in its directory. Other datasets are drained nevertheless.
         Err(refused @ (PrefixError::OutputPathTaken { .. } | PrefixError::InDataset { .. })) => {
             Ok(Answer::Published { refused: Some(refused.to_string()), unplaced: None })
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Deletes the checkpoints of the job that its window leaves out.
+pub(super) fn keep_window(prefix: PathBuf, job_id: &str, keep: u32) -> Result<Vec<LeftOut>, PrefixStepError> {
+    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+    let window = Window { job: job_id, keep, open: dataset::open, is_container: dataset::is_container_name };
+    let left_out = window.enforce(&*store::open(prefix)?);
+    Ok(left_out.inspect_err(|error| tracing::warn!(%error, "older checkpoints cannot be deleted"))?)
 }
 
 /// The complete outputs of a job with files that are not at their paths.

@@ -116,6 +116,7 @@ pub(super) enum PrefixStep {
     Publish,
     CloseDirectory,
     AbandonFlushes,
+    KeepWindow,
     FindOlder,
 }
 

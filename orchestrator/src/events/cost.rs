@@ -2,8 +2,10 @@
 //! start again, the time in which checkpoints blocked the ranks, and how old the newest checkpoints are.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
+use holdfast_model::interval::{self, FailureRate};
 use holdfast_model::{CheckpointId, Timestamp};
 use holdfast_wire::agent::AgentEvent;
 use serde::{Serialize, Serializer};
@@ -45,6 +47,8 @@ pub struct Costs {
     protected: Option<CheckpointId>,
     flushed: Option<CheckpointId>,
     advised: bool,
+    /// The mean time between failures that the user gave.
+    given: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +81,8 @@ pub struct Cost {
     pub protected: Option<(CheckpointId, Duration)>,
     /// As before, in the prefix directory.
     pub flushed: Option<(CheckpointId, Duration)>,
+    /// Which interval between checkpoints is best; `None` while too little is known.
+    pub interval: Option<IntervalAdvice>,
 }
 
 impl Costs {
@@ -93,6 +99,9 @@ impl Costs {
             | LogEvent::RankFailed { .. }
             | LogEvent::HangSuspected { .. } => self.seems_failed(time),
             LogEvent::AgentAnswers { .. } => self.sign = None,
+            LogEvent::FailuresExpected { mtbf_ms, given, .. } => {
+                self.given = given.then(|| Duration::from_millis(*mtbf_ms));
+            }
             LogEvent::GenerationEnding { .. } => self.fails(time),
             LogEvent::GenerationEnded { cause, .. } => self.ends(time, cause),
             LogEvent::Drained { result: DrainResult::Complete { checkpoint } } => {
@@ -146,6 +155,32 @@ impl Costs {
         let mean = self.blocked.checked_div(self.blocking)?;
         let every_ms = u64::try_from((mean * 100 / u32::from(share)).as_millis()).unwrap_or(u64::MAX);
         Some(LogEvent::CheckpointsBlock { percent: format!("{percent:.0}"), limit: share, every_ms })
+    }
+
+    /// How often something fails: as the user knows it, else as was observed since the job began.
+    pub fn failure_rate(&self, given: Option<Duration>) -> Option<FailureRate> {
+        let given = given.map(|mtbf| FailureRate { mtbf, given: true });
+        let observed = || interval::observed(self.failures, self.last.since(self.began?));
+        given.or_else(|| observed().map(|mtbf| FailureRate { mtbf, given: false }))
+    }
+
+    /// Which interval would be best, and what the one that was used costs; `None` while too little is known.
+    fn interval_advice(&self, now: Timestamp) -> Option<IntervalAdvice> {
+        let elapsed = now.since(self.began?);
+        let rate = self.failure_rate(self.given)?;
+        let cost = self.blocked.checked_div(self.blocking).filter(|cost| !cost.is_zero())?;
+        let wasted = self.blocked + self.lost + self.detection + self.restart;
+        let restart = (self.detection + self.restart).checked_div(self.failures).unwrap_or_default();
+        let daly = interval::daly(cost, rate.mtbf);
+        Some(IntervalAdvice {
+            rate,
+            cost,
+            young: interval::young(cost, rate.mtbf),
+            daly,
+            used: elapsed.saturating_sub(wasted).checked_div(self.blocking).unwrap_or_default(),
+            used_permille: permille(percent_of(wasted, elapsed) / 100.0),
+            best_permille: permille(interval::expected_overhead(daly, cost, restart, rate.mtbf)),
+        })
     }
 
     fn seems_failed(&mut self, time: Timestamp) {
@@ -215,7 +250,62 @@ impl Costs {
             dropped_last: self.dropped_last.clone(),
             protected: self.protected.and_then(aged),
             flushed: self.flushed.and_then(aged),
+            interval: self.interval_advice(now),
         })
+    }
+}
+
+/// Which interval between checkpoints is best.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntervalAdvice {
+    pub rate: FailureRate,
+    /// How long a checkpoint blocks the ranks.
+    pub cost: Duration,
+    /// Young's interval.
+    pub young: Duration,
+    /// Daly's.
+    pub daly: Duration,
+    /// The mean time between two checkpoints until now.
+    pub used: Duration,
+    /// The part of the time that checkpoints and failures have taken with it, in thousandths.
+    pub used_permille: u32,
+    /// The part that they are expected to take with Daly's.
+    pub best_permille: u32,
+}
+
+impl fmt::Display for IntervalAdvice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+        write!(
+            f,
+            "best {} (Daly; Young {}), for {} that a checkpoint blocks the ranks and a failure every {} ({}), expected \
+             to cost {:.1} %; it was {}, which cost {:.1} %",
+            seconds(self.daly),
+            seconds(self.young),
+            seconds(self.cost),
+            seconds(self.rate.mtbf),
+            if self.rate.given { "`health.mtbf`" } else { "observed" },
+            f64::from(self.best_permille) / 10.0,
+            seconds(self.used),
+            f64::from(self.used_permille) / 10.0
+        )
+    }
+}
+
+impl Serialize for IntervalAdvice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let document = json!({
+            "mtbf_ms": millis(self.rate.mtbf),
+            "mtbf_given": self.rate.given,
+            "cost_ms": millis(self.cost),
+            "young_ms": millis(self.young),
+            "daly_ms": millis(self.daly),
+            "used_ms": millis(self.used),
+            "used_permille": self.used_permille,
+            "best_permille": self.best_permille,
+        });
+        document.serialize(serializer)
     }
 }
 
@@ -271,9 +361,16 @@ impl Serialize for Cost {
             "checkpoints_dropped": self.dropped,
             "newest_protected": aged(self.protected),
             "newest_flushed": aged(self.flushed),
+            "interval": self.interval,
         });
         document.serialize(serializer)
     }
+}
+
+/// A part of the whole, from 0 to 1, in thousandths.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 1000")]
+fn permille(part: f64) -> u32 {
+    (part.clamp(0.0, 1.0) * 1000.0).round() as u32
 }
 
 fn percent_of(part: Duration, whole: Duration) -> f64 {
@@ -401,6 +498,28 @@ mod tests {
         // Of checkpoint 1 the 20 s before it, and 10 s after the restart.
         assert_eq!(job.cost(140).lost, seconds(20 + 45 + 30));
         assert_eq!(job.cost(140).protected, None);
+    }
+
+    #[test]
+    fn the_best_interval_is_known_with_a_cost_and_a_rate_of_failures() {
+        let mut job = Job::began();
+        job.restarts(0, None);
+        job.takes(100, 1);
+        assert_eq!(job.cost(200).interval, None, "nothing has failed, and no rate was given");
+        job.fails(400);
+        job.restarts(420, Some(1));
+        let advice = job.cost(500).interval.unwrap();
+        // A failure in 420 s, and 2 s a checkpoint.
+        assert_eq!((advice.rate, advice.cost), (FailureRate { mtbf: seconds(420), given: false }, seconds(2)));
+        assert_eq!((advice.young.as_secs(), advice.daly.as_secs()), (40, 39));
+        // Blocked 2 s, lost 300 s, detection 3 s, restart 17 s.
+        assert_eq!((advice.used, advice.used_permille), (seconds(500 - 322), 644));
+        assert!((100..150).contains(&advice.best_permille), "{}", advice.best_permille);
+        let generation = Generation(2);
+        job.at(500, LogEvent::FailuresExpected { generation, mtbf_ms: 86_400_000, given: true, auto: false });
+        let advice = job.cost(500).interval.unwrap();
+        assert_eq!((advice.rate.mtbf, advice.daly.as_secs()), (seconds(86_400), 586));
+        assert!(advice.to_string().starts_with("best 586.5 s (Daly; Young 587.9 s), for 2.0 s"), "{advice}");
     }
 
     #[test]

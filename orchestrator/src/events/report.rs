@@ -235,6 +235,9 @@ impl RunReport {
         }
         if let Some(cost) = self.cost.as_ref().filter(|_| self.steps.is_empty()) {
             let _ = writeln!(text, "  cost          {}", cost.times());
+            if let Some(interval) = &cost.interval {
+                let _ = writeln!(text, "  interval      {interval}");
+            }
             let _ = writeln!(text, "  newest        {}", cost.ages());
             if let Some(dropped) = cost.dropped() {
                 let _ = writeln!(text, "  {dropped}");

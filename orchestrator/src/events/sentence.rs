@@ -153,6 +153,12 @@ impl LogEvent {
                  would have kept it at {limit} %, and `every: auto` keeps it there",
                 every_ms.div_ceil(1000).max(1)
             ),
+            LogEvent::FailuresExpected { mtbf_ms, given, auto, .. } => format!(
+                "a failure is expected every {} s ({}){}",
+                mtbf_ms.div_ceil(1000),
+                if *given { "`health.mtbf`" } else { "observed" },
+                if *auto { ": checkpoints are as far apart as is best for it" } else { "" }
+            ),
             LogEvent::FromBeginning { generation, reason } => {
                 format!("warning: generation {generation} starts from the beginning: {reason}")
             }
@@ -356,6 +362,21 @@ impl AgentReport {
                 let unplaced = Unplaced { directory: directory.clone(), path: path.clone(), files: *files };
                 format!("warning: dataset {checkpoint}: {unplaced}")
             }
+            AgentEvent::PrefixDeleted { checkpoint, directory, keep } => {
+                let newer = if *keep == 1 { "a newer one is" } else { "newer ones are" };
+                format!(
+                    "checkpoint {checkpoint} in {directory} was deleted from the prefix directory: {keep} {newer} \
+                     complete and verified there (`checkpoint.flush.keep`)"
+                )
+            }
+            AgentEvent::PrefixNotDeleted { checkpoint, directory, reason } => format!(
+                "warning: checkpoint {checkpoint} in {directory} stays in the prefix directory, though newer ones are \
+                 kept: {reason}"
+            ),
+            AgentEvent::FlushDamaged { checkpoint, directory, reason } => format!(
+                "warning: checkpoint {checkpoint} is damaged in the prefix directory: {directory}: {reason}; older \
+                 ones stay there: check the file system, and the checkpoints with `holdfast verify --prefix`"
+            ),
             AgentEvent::FlushFailed { checkpoint, reason, .. } => {
                 format!("checkpoint {checkpoint} was not flushed: {reason}")
             }

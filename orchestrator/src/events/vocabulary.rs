@@ -284,6 +284,17 @@ vocabulary! {
         /// The time between two checkpoints that would have kept it, milliseconds.
         every_ms: u64,
     },
+    /// How often something is expected to fail in a generation, by `health.mtbf` or by the failures of the job. Since
+    /// 1.12.
+    FailuresExpected {
+        generation: Generation,
+        /// The mean time between two failures, milliseconds.
+        mtbf_ms: u64,
+        /// `health.mtbf` gives it; otherwise it was observed.
+        given: bool,
+        /// The interval between checkpoints is chosen for it (`every: auto`).
+        auto: bool,
+    },
     /// LLNL's library was to write checkpoints, and there are no SCR control files in the control directory.
     LibraryLeftNothing {
         generation: Generation,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_model::interval::FailureRate;
 use holdfast_model::{CheckpointId, Generation, HaltState, NodeName, Placement};
 use holdfast_wire::agent::{ForgetRequest, HaltRequest, KillRequest, PeersUpdate, TerminateRequest};
 use holdfast_wire::plan::PlanParts;
@@ -16,7 +17,7 @@ use super::running_step::RunningStep;
 use super::step::StepDriver;
 use super::{manager_poll, settings, site, stacks};
 use crate::drain::{DrainOrder, prefix_steps};
-use crate::events::{CommandKey, StopReason};
+use crate::events::{CommandKey, LogEvent, StopReason};
 use crate::fleet::clock::issue_number;
 use crate::fleet::{RequestError, to_each};
 use crate::relaunch::{Action, BeforeFailure, Event};
@@ -156,6 +157,7 @@ impl StepDriver<'_> {
             self.sockets = (generation, BTreeMap::new());
             // As of the launch: an agent that is restarted later gets the same plan.
             self.settings.newest = self.machine.newest();
+            self.choose_interval(generation);
         }
         let background = self.background.clone();
         let plan = match PlanParts::new(generation, issue_number(), Arc::clone(placement), &self.settings) {
@@ -177,6 +179,18 @@ impl StepDriver<'_> {
                 Err(refusal) => background.event(Event::RunRefused { node, generation, reason: refusal.to_string() }),
             },
         );
+    }
+
+    /// With `every: auto`, the agents get the mean time between failures: the interval follows from it and from what a
+    /// checkpoint costs.
+    fn choose_interval(&mut self, generation: Generation) {
+        let auto = self.step.is_auto();
+        let rate = self.reporter.costs.failure_rate(self.spec.health.mtbf);
+        self.settings.mtbf = rate.filter(|_| auto).map(|rate| rate.mtbf);
+        if let Some(FailureRate { mtbf, given }) = rate.filter(|rate| auto || rate.given) {
+            let mtbf_ms = u64::try_from(mtbf.as_millis()).unwrap_or(u64::MAX);
+            self.reporter.log(&LogEvent::FailuresExpected { generation, mtbf_ms, given, auto });
+        }
     }
 
     fn launch(&mut self, generation: Generation, placement: &Arc<Placement>) {

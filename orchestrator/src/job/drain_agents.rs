@@ -230,7 +230,7 @@ impl DrainAgents {
             job_id: self.job_id.clone(),
             generation: Generation(u64::MAX),
             continues: true,
-            copies: CopySettings { crc: false, buffer_bytes: 0, threads: None, container: None },
+            copies: CopySettings { crc: false, buffer_bytes: 0, threads: None, container: None, keep: 0 },
             requested,
             events,
         };

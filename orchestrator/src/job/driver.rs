@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::Generation;
-use holdfast_wire::run::CheckpointSchedule;
 use tokio::sync::mpsc;
 
 use super::background::Background;
@@ -40,7 +39,7 @@ use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentSupervisor, Clock};
 use crate::relaunch::{HeldActions, Machine};
 use crate::spec::library_parameters;
-use crate::spec::{Frequency, JobSpec, SHARE, Step};
+use crate::spec::{JobSpec, SHARE, Step};
 
 /// Runs the steps of a job one after the other: see [`Schedule`]. Returns the report of all.
 ///
@@ -332,8 +331,5 @@ impl Opening<'_> {
 /// The percentage of the time above which blocked ranks are a warning: not where they are as often as
 /// that allows.
 fn share_limit(step: &Step) -> Option<u8> {
-    let checkpoint = &step.checkpoint;
-    let is_kept = checkpoint.every == Some(Frequency::Auto)
-        || matches!((step.source.schedule)(checkpoint), Some(CheckpointSchedule::Share(_)));
-    (!is_kept).then_some(SHARE)
+    (!step.is_auto()).then_some(SHARE)
 }

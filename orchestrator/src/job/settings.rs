@@ -106,6 +106,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
             .hang_after
             .map(|hang_after| run::Watchdog { hang_after, busy_hang_after: spec.health.busy_hang_after }),
         newest: None,
+        mtbf: None,
         ignored: BTreeSet::new(),
     }
 }
@@ -134,6 +135,7 @@ pub(super) fn copies(checkpoint: &Checkpoint) -> CopySettings {
         buffer_bytes: size(checkpoint.copy_buffer),
         threads: checkpoint.copy_threads,
         container: checkpoint.drain.container,
+        keep: checkpoint.flush.keep,
     }
 }
 

@@ -198,6 +198,7 @@ pub(super) fn state_of_step(
     let copies = settings::copies(&step.checkpoint);
     (state.crc, state.copy_bytes, state.copy_threads) = (copies.crc, copies.buffer_bytes, copies.threads);
     state.container = copies.container;
+    state.keep = copies.keep;
     state.requests_at_once = spec.health.requests;
     state
 }

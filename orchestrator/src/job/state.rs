@@ -67,6 +67,9 @@ pub struct JobState {
     /// Pack checkpoints into containers while draining.
     #[serde(default)]
     pub container: Option<ContainerPolicy>,
+    /// Checkpoints of the job that stay in the prefix directory; 0 is all.
+    #[serde(default)]
+    pub keep: u32,
     /// Requests to agents that are under way at a time.
     pub requests_at_once: u32,
     /// The state of the relaunch machine.
@@ -278,6 +281,7 @@ impl JobState {
             copy_bytes: 1 << 20,
             copy_threads: None,
             container: None,
+            keep: 0,
             requests_at_once: 64,
             snapshot: None,
             keeps_data: false,
@@ -297,6 +301,7 @@ impl JobState {
             buffer_bytes: self.copy_bytes,
             threads: self.copy_threads,
             container: self.container,
+            keep: self.keep,
         }
     }
 

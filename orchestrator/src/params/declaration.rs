@@ -32,6 +32,8 @@ pub enum Effect {
     Acts(String),
     /// It has no effect, and a warning gives this reason.
     Warned(&'static str),
+    /// Another value than the default is refused: what it does in SCR is not done, for this reason.
+    Refused(&'static str),
 }
 
 impl Declaration {

@@ -83,6 +83,9 @@ pub enum ParamError {
         origin: Origin,
         expected: &'static str,
     },
+    /// What the value does in SCR is not done.
+    #[error("{name} is {value:?} ({origin}): {reason}")]
+    Refused { name: String, value: String, origin: Origin, reason: &'static str },
     /// Something that other settings need is not set.
     #[error("{name} is not set: {why}")]
     Missing {

@@ -109,6 +109,11 @@ impl<'a> Resolver<'a> {
         if !kind.accepts(&value) {
             return Err(ParamError::Value { name: (*name).to_owned(), value, origin, expected: kind.expected() });
         }
+        if let Effect::Refused(reason) = parameter.effect
+            && value.trim() != default
+        {
+            return Err(ParamError::Refused { name: (*name).to_owned(), value, origin, reason });
+        }
         Ok(Setting { name, value, origin })
     }
 

@@ -60,9 +60,10 @@ keys! {
         /// What produces the checkpoint files. {sources}
         source: &'static str = source(),
         /// How often there are checkpoints. `10min`: so long after the end of the last one; `50 calls`: at every so
-        /// many calls of a program that asks; `auto`: as often as they block the ranks for at most 5 % of the time.
-        /// Default: `auto` with `command` and `jubatus`; with `variables` the intervals of its levels, of which a time
-        /// here is the shortest; with the others each call.
+        /// many calls of a program that asks; `auto`: as far apart as is best for what one costs and for how often
+        /// something fails (`health.mtbf`), but so that they block the ranks for at most 5 % of the time. Default:
+        /// `auto` with `command` and `jubatus`; with `variables` the intervals of its levels, of which a time here is
+        /// the shortest; with the others each call.
         every: Option<Frequency> = frequency().optional(),
         /// Only `source: command`: a command or a signal has the program write its files.
         command: SaveCommand = section::<SaveCommand>(),
@@ -369,9 +370,14 @@ keys! {
     percent = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
     /// Also flush the checkpoint that a run was restarted from.
     on_restart = switch().or(false).scr("SCR_FLUSH_ON_RESTART"),
+    /// Number of checkpoints of the job that stay in the prefix, the newest ones; 0 = all. After a flush or the drain,
+    /// the new checkpoint is read and compared with its checksums, then older ones are deleted: never outputs, the
+    /// current one, the one that the job restarted from, one that `holdfast index keep` marked, or what the job did not
+    /// write with this key set.
+    keep = whole(0..=u32::MAX.into()).or(0).scr("SCR_PREFIX_SIZE"),
     /// Pack the files of the ranks into a few large files, as `drain.container`.
     container = section::<Container>(),
-    |_section| { FlushPolicy { every, mode, width, bandwidth, percent, on_restart, container } }
+    |_section| { FlushPolicy { every, mode, width, bandwidth, percent, on_restart, keep, container } }
 }
 
 keys! {

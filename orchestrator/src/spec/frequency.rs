@@ -81,6 +81,11 @@ impl Checkpoint {
         }
     }
 
+    /// True for `auto`, by the key or by default. `schedule` is that of rank processes.
+    pub fn is_auto(&self, schedule: Option<CheckpointSchedule>) -> bool {
+        self.every == Some(Frequency::Auto) || matches!(schedule, Some(CheckpointSchedule::Share(_)))
+    }
+
     /// When snapshots of variables are due. A time is that of level 1; the other levels keep FTI's proportions.
     pub fn snapshots_in_force(&self) -> SnapshotIntervals {
         let known = self.variables.snapshots;
@@ -95,6 +100,20 @@ impl Checkpoint {
             parity: scaled(known.parity),
             prefix: scaled(known.prefix),
         }
+    }
+}
+
+/// What `auto` does, in words. `mtbf` is `health.mtbf`.
+pub fn explained(mtbf: Option<Duration>) -> String {
+    let bound = format!("but so that checkpoints block the ranks for at most {SHARE} % of the time");
+    match mtbf {
+        Some(mtbf) => {
+            format!("Daly's interval for a failure every {} (`health.mtbf`), {bound}", quantity::format_duration(mtbf))
+        }
+        None => format!(
+            "Daly's interval for the failures of the job from the first one on (`health.mtbf` is not set), {bound}; \
+             before it, as often as that allows"
+        ),
     }
 }
 
@@ -123,6 +142,12 @@ pub(super) fn check(step: &StepCheck<'_>, source: &str, facts: &FrequencyFacts) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn auto_is_explained_with_the_mean_time_between_failures() {
+        assert!(explained(Some(Duration::from_secs(43_200))).starts_with("Daly's interval for a failure every 12h ("));
+        assert!(explained(None).contains("`health.mtbf` is not set"));
+    }
 
     #[test]
     fn a_frequency_is_a_time_a_number_of_calls_or_auto() {

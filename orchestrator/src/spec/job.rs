@@ -78,6 +78,11 @@ impl Step {
         let Checkpoint { restart, flush, .. } = &self.checkpoint;
         restart.from_prefix && self.source.facts.keys.takes(FROM_PREFIX) && flush.container.is_none()
     }
+
+    /// True if the interval between checkpoints is chosen from their cost (`every: auto`), by the key or by default.
+    pub fn is_auto(&self) -> bool {
+        self.checkpoint.is_auto((self.source.schedule)(&self.checkpoint))
+    }
 }
 
 /// The user and the job id of directory names, where parameters set them.

@@ -33,7 +33,7 @@ mod environment;
 mod failure_domain;
 mod faults;
 mod former_names;
-mod frequency;
+pub mod frequency;
 mod job;
 mod jubatus;
 pub mod keys;

@@ -76,6 +76,8 @@ fn of_scr_3() -> [Declaration; 25] {
     use ParameterValue::{Switch, Text};
     let set = |name, default: &str, reason| declaration(name, default, Any, Text, Effect::Warned(reason));
     let purge = "nothing is deleted at the start: `holdfast run --from-beginning` begins without the checkpoints";
+    let prefix_purge = "checkpoints are not deleted at the start of a job: delete them with `holdfast index prune`, or \
+                        begin without them with `holdfast run --from-beginning`";
     let watchdog = "set `health.hang_after` in the spec";
     let bypass = "libscr of the ranks: 1 = datasets are written to and read from the prefix directory";
     let halt_exit = "libscr of the ranks: 0 = the program is not ended when a halt condition holds";
@@ -83,12 +85,7 @@ fn of_scr_3() -> [Declaration; 25] {
         declaration("SCR_CACHE_BYPASS", "0", Environment, Switch, acts(bypass)),
         declaration("SCR_HALT_EXIT", "1", Environment, Switch, acts(halt_exit)),
         set("SCR_CACHE_PURGE", "0", purge),
-        set("SCR_PREFIX_PURGE", "0", purge),
-        set(
-            "SCR_PREFIX_SIZE",
-            "0",
-            "nothing is deleted from the prefix directory by itself: use `holdfast index prune`",
-        ),
+        declaration("SCR_PREFIX_PURGE", "0", Any, Text, Effect::Refused(prefix_purge)),
         set("SCR_CURRENT", "", "use `holdfast run --checkpoint NAME` or `holdfast index current`"),
         set("SCR_DROP_AFTER_CURRENT", "0", "newer checkpoints stay in the index"),
         set("SCR_FETCH_BYPASS", "0", "set SCR_GLOBAL_RESTART=1: the ranks then read from the prefix directory"),

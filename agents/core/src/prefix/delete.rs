@@ -10,7 +10,7 @@ use std::io;
 
 use super::publish::withdraw_as;
 use super::{index, outputs};
-use crate::store::{DatasetOccupant, DatasetStore, DirectoryName, PrefixError, Removal};
+use crate::store::{DatasetOccupant, DatasetStore, DirectoryName, PrefixError, Removal, known};
 
 /// What was done to a dataset.
 enum Deletion {
@@ -25,17 +25,19 @@ enum Deletion {
 /// # Errors
 /// The first step that failed. It can be repeated.
 pub fn delete(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool, PrefixError> {
-    delete_if(store, directory, |_| true)
+    delete_if(store, directory, |_, _| true)
 }
 
-/// As [`delete`], if `may_be_deleted` of the entry, which is read as a part of the change of the index.
+/// As [`delete`], if `may_be_deleted` of the entry and of the current dataset, which are read as a part of the change of
+/// the index.
 pub(super) fn delete_if(
     store: &dyn DatasetStore,
     directory: &DirectoryName,
-    may_be_deleted: impl Fn(Option<&index::IndexEntry>) -> bool,
+    may_be_deleted: impl Fn(Option<&index::IndexEntry>, Option<&DirectoryName>) -> bool,
 ) -> Result<bool, PrefixError> {
     let deletion = index::change(store, |index| {
-        if !may_be_deleted(index.read()?.entry(directory).as_ref()) {
+        let current = known(index.current())?.flatten();
+        if !may_be_deleted(index.read()?.entry(directory).as_ref(), current.as_ref()) {
             return Ok(Deletion::Ended(false));
         }
         let failed = |source| {
@@ -79,7 +81,7 @@ mod tests {
             world.put("one/file", b"content");
             index::update(store, |index| index.add(CheckpointId(1), &one, some_time())).unwrap();
             make_current(store, &one).unwrap();
-            assert!(!delete_if(store, &one, |entry| entry.unwrap().complete == Some(true)).unwrap());
+            assert!(!delete_if(store, &one, |entry, _| entry.unwrap().complete == Some(true)).unwrap());
             assert!(delete(store, &one).unwrap());
             assert!(index::read(store).unwrap().unwrap().entries().is_empty());
             assert_eq!(store.current().unwrap(), None);

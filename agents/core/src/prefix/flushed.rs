@@ -70,7 +70,8 @@ fn damage_of(store: &dyn DatasetStore, entry: &IndexEntry, open: DatasetOpener) 
     }
 }
 
-fn files_damage(
+/// Why a copy cannot be used: its summary, or a file that is missing or has another size.
+pub(super) fn files_damage(
     store: &dyn DatasetStore,
     id: CheckpointId,
     directory: &DirectoryName,

@@ -20,6 +20,11 @@ const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S";
 pub const LIST_HEADER: &str = "FLAGS  FLUSHED              CKPT  DIRECTORY";
 /// How often a change is made again that other processes overtake, where the store cannot lock.
 const CHANGE_ATTEMPTS: u32 = 100;
+/// The keys of [`Marks`] in an entry.
+const WINDOW_OF: &str = "WINDOW";
+const VERIFIED: &str = "VERIFIED";
+const RESTARTED: &str = "RESTARTED";
+const KEPT: &str = "KEEP";
 /// What to do with an index that cannot be read.
 const REMEDY: &str = "move the index away and add the checkpoint directories again with `holdfast index add`";
 
@@ -44,6 +49,21 @@ pub struct IndexEntry {
     pub failed: Vec<FailedAttempt>,
     /// Whether an attempt failed, even if its time cannot be read.
     pub has_failed: bool,
+    /// What Holdfast recorded for the window of the prefix directory, and the user's mark.
+    pub marks: Marks,
+}
+
+/// Marks of an entry that SCR does not know, and keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The job of which a window made the directory.
+    pub window_of: Option<String>,
+    /// The files were read after they had been written, and are what was written.
+    pub verified: bool,
+    /// The last restart of this job took it, from the caches or from here.
+    pub restarted: bool,
+    /// The user keeps it: neither a window nor `holdfast index prune` deletes it.
+    pub kept: bool,
 }
 
 /// A mark that a restart from a directory failed.
@@ -126,6 +146,9 @@ impl Index {
             if entry.single("COMPLETE") != Some(value) {
                 entry.put("COMPLETE", value);
             }
+            if !complete {
+                entry.unset(VERIFIED);
+            }
         })
     }
 
@@ -152,6 +175,45 @@ impl Index {
         let mut marked = false;
         self.change(directory, |entry| marked = entry.unset("FAILED"));
         marked
+    }
+
+    /// Records that `directory` was made for the window of a job, before its files are written.
+    pub fn mark_of_window(&mut self, directory: &DirectoryName, job: &str) -> bool {
+        self.change(directory, |entry| {
+            entry.put(WINDOW_OF, job);
+            entry.unset(VERIFIED);
+        })
+    }
+
+    /// Records that the files were read, and are what was written.
+    pub fn mark_verified(&mut self, directory: &DirectoryName) -> bool {
+        self.change(directory, |entry| entry.put(VERIFIED, "1"))
+    }
+
+    /// Records that a run of the job restarted from `directory`: until the next restart its window keeps it.
+    pub fn mark_restarted(&mut self, directory: &DirectoryName, job: &str) -> bool {
+        for entry in self.entries() {
+            if entry.marks.restarted && entry.marks.window_of.as_deref() == Some(job) {
+                self.change(&entry.directory, |entry| {
+                    entry.unset(RESTARTED);
+                });
+            }
+        }
+        self.change(directory, |entry| entry.put(RESTARTED, "1"))
+    }
+
+    /// Sets or removes the user's mark; returns whether it was changed, `None` if the entry does not exist.
+    pub fn set_kept(&mut self, directory: &DirectoryName, kept: bool) -> Option<bool> {
+        let mut changed = false;
+        let exists = self.change(directory, |entry| {
+            changed = entry.get(KEPT).is_some() != kept;
+            if kept {
+                entry.put(KEPT, "1");
+            } else {
+                entry.unset(KEPT);
+            }
+        });
+        exists.then_some(changed)
     }
 
     /// Removes `directory` from the index (its files are kept); returns whether it was listed.
@@ -232,6 +294,12 @@ fn read_entry(id: CheckpointId, directory: DirectoryName, record: &Tree) -> Inde
         fetched: times("FETCHED"),
         failed: failed.collect(),
         has_failed: record.get("FAILED").is_some(),
+        marks: Marks {
+            window_of: record.value(WINDOW_OF).map(str::to_owned),
+            verified: record.get(VERIFIED).is_some(),
+            restarted: record.get(RESTARTED).is_some(),
+            kept: record.get(KEPT).is_some(),
+        },
     }
 }
 

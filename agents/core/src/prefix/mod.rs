@@ -14,7 +14,8 @@
 //! * [`outputs`]: the files of outputs, at the paths that the application named;
 //! * [`ownership`]: whose a dataset and its records are;
 //! * [`delete`](mod@delete): removing a dataset with its files; [`prune`]: which datasets of a prefix to delete;
-//! * [`flushed`]: whether a dataset that was copied is still there;
+//!   [`window`]: the newest checkpoints of a job stay, older ones are deleted;
+//! * [`flushed`]: whether a dataset that was copied is still there; [`reindex`]: making a lost index again;
 //! * [`unfinished`]: the directories that flushes left unfinished;
 //! * [`application_name`]: which names the application may give to its files.
 //!
@@ -39,10 +40,12 @@ pub mod prune;
 pub mod publish;
 pub mod rank_filemap;
 pub mod rebuild;
+pub mod reindex;
 pub mod scan;
 pub mod summary;
 pub mod unfinished;
 pub mod verify;
+pub mod window;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -92,7 +92,7 @@ pub fn abandon(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bo
         Publication::of_copy(directory.clone(), Some(summary), false, now).publish(store)?;
         return Ok(false);
     }
-    delete_if(store, directory, |entry| entry.is_none_or(|entry| entry.complete != Some(true)))
+    delete_if(store, directory, |entry, _| entry.is_none_or(|entry| entry.complete != Some(true)))
 }
 
 /// Ends all unfinished flushes of a job that has a complete dataset in the index, and returns the directories that were

@@ -52,6 +52,12 @@ pub trait DatasetStore: Debug + Send + Sync {
         matches!(self.occupant(name), Ok(DatasetOccupant::Dataset))
     }
 
+    /// The names that datasets may have, those of other directories included.
+    ///
+    /// # Errors
+    /// When the store cannot be listed.
+    fn names(&self) -> io::Result<Vec<DirectoryName>>;
+
     /// When files of a dataset were created or removed last.
     fn modified(&self, name: &DirectoryName) -> io::Result<SystemTime>;
 

@@ -212,6 +212,12 @@ impl DatasetStore for MemoryStore {
         })
     }
 
+    fn names(&self) -> io::Result<Vec<DirectoryName>> {
+        let shared = self.lock();
+        let names = shared.objects.keys().filter_map(|path| path.strip_suffix('/'));
+        Ok(names.filter_map(|name| DirectoryName::new(name).ok()).collect())
+    }
+
     fn modified(&self, _: &DirectoryName) -> io::Result<SystemTime> {
         Ok(SystemTime::now())
     }

@@ -62,6 +62,7 @@ pub fn execute(
         Order::Flush { checkpoint, directory, limits, background, crc, container } => {
             context.flush(checkpoint, &directory, (limits, background), crc, container.as_ref())
         }
+        Order::VerifyStored { directory, files, .. } => context.verify_stored(&directory, &files),
         Order::Describe { checkpoint, dataset } => context.describe(checkpoint, dataset),
         Order::OpenDirect { checkpoint, directory } => context.open_direct(checkpoint, directory),
         Order::SealDirect { checkpoint } => context.seal_direct(checkpoint),

@@ -6,11 +6,15 @@ use std::path::Path;
 
 use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::control::node_path::base_name;
+use holdfast_core::store::{DatasetAccess, DatasetFiles};
+use holdfast_formats::sion::dataset;
 use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::OrderResult;
+use holdfast_wire::peer::{DatasetFile, OrderResult};
 
 use super::context::{OrderContext, Result, rank_directory};
+use super::error::OrderError;
 use crate::copy::CopyFault;
 use crate::copy::pipeline::Lane;
 
@@ -20,6 +24,29 @@ impl OrderContext<'_> {
     pub(super) fn verify(&self, checkpoint: CheckpointId, ranks: &[Rank]) -> Result<OrderResult> {
         let damaged = self.faults(checkpoint, ranks)?;
         Ok(OrderResult::Verified(damaged.into_iter().map(|(rank, fault)| (rank, fault.to_string())).collect()))
+    }
+
+    /// Reads files of a dataset in the prefix directory. What cannot be read is damaged.
+    pub(super) fn verify_stored(
+        &self,
+        directory: &Path,
+        files: &BTreeMap<Rank, Vec<DatasetFile>>,
+    ) -> Result<OrderResult> {
+        let opened = self.dataset(directory, DatasetAccess::Read)?;
+        let stored = dataset::open(opened).map_err(OrderError::file("list the files in", directory.to_owned()))?;
+        let files: Vec<(Rank, &DatasetFile)> =
+            files.iter().flat_map(|(rank, files)| files.iter().map(|file| (*rank, file))).collect();
+        let checked = self.pipeline().each(&files, |lane, (rank, file)| match check_stored(lane, &*stored, file) {
+            Err(CopyFault::Cancelled) => Err(CopyFault::Cancelled),
+            checked => Ok(checked.err().map(|fault| (*rank, fault.to_string()))),
+        });
+        let mut damaged = BTreeMap::new();
+        for found in checked {
+            if let Some((rank, fault)) = found? {
+                damaged.entry(rank).or_insert(fault);
+            }
+        }
+        Ok(OrderResult::Verified(damaged))
     }
 
     /// Reports the files of a dataset whose content changed since it was written (`SCR_CRC_ON_DELETE`): memory or disk
@@ -66,6 +93,14 @@ impl OrderContext<'_> {
         }
         Ok(faults)
     }
+}
+
+fn check_stored(lane: &mut Lane<'_>, stored: &dyn DatasetFiles, file: &DatasetFile) -> Result<(), CopyFault> {
+    let name = base_name(&file.name)?;
+    let path = stored.path_of(name);
+    let opened = stored.open(name, file.output_path.as_ref());
+    let opened = opened.map_err(|source| CopyFault::Read { path: path.clone(), source })?;
+    lane.verify_stored(&*opened, &path, RecordedContent { bytes: file.size, crc: file.crc })
 }
 
 fn check(lane: &mut Lane<'_>, path: &Path) -> Result<(), CopyFault> {

@@ -22,5 +22,5 @@ const DEFAULT_SCHEDULE: CheckpointSchedule = CheckpointSchedule::Share(5);
 
 /// The policy of a source whose rank processes make the calls.
 pub(super) fn policy(settings: &Settings) -> Box<dyn SourcePolicy> {
-    Box::new(WaitingPolicy::new(settings.schedule.unwrap_or(DEFAULT_SCHEDULE)))
+    Box::new(WaitingPolicy::new(settings.schedule.unwrap_or(DEFAULT_SCHEDULE), settings.mtbf))
 }

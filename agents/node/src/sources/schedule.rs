@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_model::interval;
 use holdfast_wire::run::CheckpointSchedule;
 
 use super::source::SourcePolicy;
@@ -17,6 +18,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct WaitingPolicy {
     schedule: CheckpointSchedule,
+    /// The mean time between failures, if it is known.
+    mtbf: Option<Duration>,
     cost: Cost,
     /// The end of the last checkpoint, or the beginning of the run.
     last: Duration,
@@ -25,8 +28,8 @@ pub struct WaitingPolicy {
 }
 
 impl WaitingPolicy {
-    pub fn new(schedule: CheckpointSchedule) -> Self {
-        WaitingPolicy { schedule, cost: Cost::default(), last: Duration::ZERO, dropped: false }
+    pub fn new(schedule: CheckpointSchedule, mtbf: Option<Duration>) -> Self {
+        WaitingPolicy { schedule, mtbf, cost: Cost::default(), last: Duration::ZERO, dropped: false }
     }
 
     fn ended(&mut self, now: Duration, dropped: bool) {
@@ -79,7 +82,9 @@ impl SourcePolicy for WaitingPolicy {
     fn due_at(&self, halting: bool) -> Option<Duration> {
         let every = match self.schedule {
             CheckpointSchedule::Every(every) => every,
-            CheckpointSchedule::Share(percent) => self.cost.pause(percent.into()).max(SHORTEST_PAUSE),
+            CheckpointSchedule::Share(percent) => {
+                interval::auto(self.cost.mean(), self.mtbf, percent.into()).max(SHORTEST_PAUSE)
+            }
             CheckpointSchedule::WhenReady => return None,
         };
         let pause = match (halting, self.dropped) {
@@ -112,10 +117,9 @@ impl Cost {
         }
     }
 
-    /// The time from the end of a checkpoint to the next one with which they take this percentage of the time.
-    pub(super) fn pause(&self, percent: f64) -> Duration {
-        let mean = self.spent.checked_div(self.checkpoints).unwrap_or_default();
-        Duration::try_from_secs_f64(mean.as_secs_f64() * (100.0 / percent - 1.0)).unwrap_or(Duration::MAX)
+    /// How long a checkpoint blocks the ranks; zero before the first.
+    pub(super) fn mean(&self) -> Duration {
+        self.spent.checked_div(self.checkpoints).unwrap_or_default()
     }
 }
 
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_due_after_the_interval_and_before_a_halt() {
-        let mut policy = WaitingPolicy::new(CheckpointSchedule::Every(AT(60)));
+        let mut policy = WaitingPolicy::new(CheckpointSchedule::Every(AT(60)), None);
         policy.computing_begins(AT(10));
         assert!(!policy.is_due_for_waiting(AT(69), false, true));
         assert_eq!(policy.due_at(false), Some(AT(70)));
@@ -139,7 +143,7 @@ mod tests {
 
     #[test]
     fn with_a_limit_on_their_share_checkpoints_are_as_far_apart_as_they_take_long() {
-        let mut policy = WaitingPolicy::new(CheckpointSchedule::Share(5));
+        let mut policy = WaitingPolicy::new(CheckpointSchedule::Share(5), None);
         policy.computing_begins(AT(0));
         assert_eq!((policy.due_at(false), policy.due_at(true)), (Some(AT(10)), Some(AT(0))));
         for (begins, complete, goes_on, next) in [(10, 12, 14, 14 + 76), (90, 91, 92, 92 + 57)] {
@@ -154,18 +158,31 @@ mod tests {
     }
 
     #[test]
+    fn where_failures_are_rare_checkpoints_are_as_far_apart_as_is_best() {
+        let next = |mtbf: u64| {
+            let mut policy = WaitingPolicy::new(CheckpointSchedule::Share(5), Some(AT(mtbf)));
+            policy.computing_begins(AT(0));
+            policy.checkpoint_begins(AT(10));
+            policy.checkpoint_complete(AT(12));
+            policy.ranks_go_on(AT(12));
+            policy.due_at(false).unwrap().as_secs() - 12
+        };
+        assert_eq!((next(86_400), next(100)), (586, 38), "Daly's interval; 5 % of the time");
+    }
+
+    #[test]
     fn a_dropped_checkpoint_is_tried_again_sooner_before_a_halt_and_not_at_once() {
-        let mut policy = WaitingPolicy::new(CheckpointSchedule::Every(AT(60)));
+        let mut policy = WaitingPolicy::new(CheckpointSchedule::Every(AT(60)), None);
         policy.checkpoint_dropped(AT(100));
         assert_eq!((policy.due_at(false), policy.due_at(true)), (Some(AT(160)), Some(AT(105))));
-        let mut policy = WaitingPolicy::new(CheckpointSchedule::Every(AT(1)));
+        let mut policy = WaitingPolicy::new(CheckpointSchedule::Every(AT(1)), None);
         policy.checkpoint_dropped(AT(100));
         assert_eq!(policy.due_at(true), Some(AT(101)));
     }
 
     #[test]
     fn files_that_a_program_writes_by_itself_are_taken_when_every_program_has_written_them() {
-        let mut policy = WaitingPolicy::new(CheckpointSchedule::WhenReady);
+        let mut policy = WaitingPolicy::new(CheckpointSchedule::WhenReady, None);
         assert_eq!(policy.due_at(true), None);
         assert!(!policy.is_due_for_waiting(AT(1000), true, false));
         assert!(policy.is_due_for_waiting(AT(0), false, true));

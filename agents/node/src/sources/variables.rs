@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_model::{Level, SnapshotIntervals};
+use holdfast_model::{Level, SnapshotIntervals, interval};
 use holdfast_wire::rank::Interface;
 
 use super::schedule::Cost;
@@ -61,7 +61,10 @@ impl SourcePolicy for Snapshots {
 
     /// The highest level whose interval has passed; at a halt at least the lowest, because the checkpoint is flushed.
     fn due_level(&mut self, now: Duration, halting: bool, own: Option<SnapshotIntervals>) -> Option<Level> {
-        if !halting && self.share > 0.0 && now.saturating_sub(self.last) < self.cost.pause(self.share) {
+        if !halting
+            && self.share > 0.0
+            && now.saturating_sub(self.last) < interval::auto(self.cost.mean(), None, self.share)
+        {
             return None;
         }
         let intervals = own.unwrap_or(self.intervals);

@@ -1,5 +1,6 @@
 //! `holdfast index`: the checkpoints below a prefix directory (`scr_index`).
 
+mod keep;
 mod place;
 mod removal;
 mod restore;
@@ -14,7 +15,7 @@ use holdfast_core::owned::{Found, OwnedError};
 use holdfast_core::prefix::add::AddOutcome;
 use holdfast_core::prefix::index::{self, IndexEntry, LIST_HEADER, list_line};
 use holdfast_core::prefix::scan::ScanOptions;
-use holdfast_core::prefix::{AddOptions, AddReport, add, copy, dataset, publish};
+use holdfast_core::prefix::{AddOptions, AddReport, add, copy, dataset, publish, reindex};
 use holdfast_core::store::{self, DatasetAccess, DatasetStore, DirectoryName, PrefixError};
 use holdfast_model::Level;
 use serde_json::{Value, json};
@@ -45,9 +46,11 @@ Examples:
   holdfast index list --json | jq -r '.checkpoints[] | select(.complete) | .directory'
 
 Flags: c complete, x incomplete; f a restart from it failed: the lines below say when and why (`holdfast index restore`
-takes it back). A checkpoint of variables has its level behind it
+takes it back). Behind the directory: the level of a checkpoint of variables, and `kept` (`holdfast index keep`)
 
-JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, level, flushed, \
+An index that was lost is made again from the directories of your checkpoints first.
+
+JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, level, kept, flushed, \
 fetched: [time…], failed: [time…], reasons: [text | null…]}…]}; of a job of several steps \
 also steps: [{name, prefix, current, checkpoints}…]")]
     List(JobSelection),
@@ -108,6 +111,28 @@ JSON: {version, restored, reasons: [text | null…], dry_run}; reasons: why the 
 
 Exit codes: 0 restored; 69 the index does not list it, or it has no mark")]
     Restore(restore::RestoreArgs),
+    /// Keep a checkpoint: neither `checkpoint.flush.keep` nor `holdfast index prune` deletes it
+    #[command(after_help = "\
+Examples:
+  holdfast index keep scr.2026-11-20_10:26:07.1145655.3
+  holdfast index keep scr.2026-11-20_10:26:07.1145655.3 --prefix ./heat-run
+
+`holdfast index release` takes it back. The mark is in the index: `holdfast index drop`, and the loss of the index, take
+it away.
+
+JSON: {version, directory, kept, changed, dry_run}
+
+Exit codes: 0 it is kept; 69 the index does not list it")]
+    Keep(keep::KeepArgs),
+    /// Take back `holdfast index keep`
+    #[command(after_help = "\
+Examples:
+  holdfast index release scr.2026-11-20_10:26:07.1145655.3
+
+JSON: {version, directory, kept, changed, dry_run}
+
+Exit codes: 0 it is not kept; 69 the index does not list it")]
+    Release(keep::KeepArgs),
     /// Remove a checkpoint from the index; its files are kept
     #[command(after_help = "\
 Examples:
@@ -125,8 +150,8 @@ Examples:
 
 The last word is the job's spec if it ends in .yaml or names a file.
 
-The current checkpoint is not deleted, and neither is one that a job may be writing. Without --yes you are asked, which
-needs a terminal.
+The current checkpoint is not deleted, and neither is one that a job may be writing or that `holdfast index keep` keeps.
+Without --yes you are asked, which needs a terminal.
 
 Files of an output that are outside its directory, at the paths that the application named, are listed and deleted with
 it.
@@ -139,8 +164,8 @@ Examples:
   holdfast index prune --keep 3 --dry-run
   holdfast index prune --keep 3 --incomplete --yes job.yaml
 
-At least one rule is needed. The current checkpoint is never deleted, and neither is one that a job may be writing, nor,
-by --keep, a dataset that the application declared as output. Temporary files that killed processes left are removed,
+At least one rule is needed. The current checkpoint is never deleted, and neither is one that a job may be writing or
+that `holdfast index keep` keeps, nor, by --keep, a dataset that the application declared as output. Temporary files that killed processes left are removed,
 too. Files outside the directory of a checkpoint are listed and deleted with it. What belongs to other users is left
 alone. Without --yes you are asked, which needs a terminal.
 
@@ -182,8 +207,25 @@ impl ChangedPrefix {
         } else if !dry_run {
             prefix_access::refuse_root(&prefix, prefix_access::AS_OWNER)?;
         }
-        Ok(store::open(&prefix)?)
+        let store = store::open(&prefix)?;
+        if !dry_run {
+            restore_index(&*store, output)?;
+        }
+        Ok(store)
     }
+}
+
+/// Makes a lost index again, and says so.
+fn restore_index(store: &dyn DatasetStore, output: Style) -> Result<(), PrefixError> {
+    let entered = reindex::restore(store, Local::now().naive_local(), holdfast_formats::sion::dataset::open)?;
+    if entered > 0 {
+        let path = store.location().display();
+        output.warn(&format!(
+            "{path} had no index: it was made again with {entered} checkpoints; marks of failed restarts and of \
+             `holdfast index keep` are lost"
+        ));
+    }
+    Ok(())
 }
 
 #[derive(Debug, clap::Args)]
@@ -234,11 +276,23 @@ impl CurrentArgs {
 
 pub(super) fn run(args: IndexArgs, output: Style) -> Result<u8, Failure> {
     match args.command {
-        IndexCommand::List(job) => list(&*store::open(&prefix_of(&job, output)?)?, output),
+        IndexCommand::List(job) => {
+            let prefix = prefix_of(&job, output)?;
+            let store = store::open(&prefix)?;
+            // Users who may only read it may list it, too.
+            if prefix_access::refuse_root(&prefix, prefix_access::AS_OWNER).is_ok()
+                && let Err(error) = restore_index(&*store, output)
+            {
+                output.warn(&error.to_string());
+            }
+            list(&*store, output)
+        }
         IndexCommand::Add(args) => add_directory(&args, output),
         IndexCommand::Current(args) => current(&args.with_spec_last(), output),
         IndexCommand::Place(args) => place::place(&args, output),
         IndexCommand::Restore(args) => restore::restore(&args, output),
+        IndexCommand::Keep(args) => keep::set(&args, true, output),
+        IndexCommand::Release(args) => keep::set(&args, false, output),
         IndexCommand::Drop(args) => removal::drop_entry(&args, output),
         IndexCommand::Delete(args) => removal::delete(&args, output),
         IndexCommand::Prune(args) => removal::prune(&args, output),
@@ -328,7 +382,8 @@ impl ListedPrefix {
         self.entries.iter().try_for_each(|ListedEntry { entry, level }| {
             let level = level.map(|level| format!("  level {level}")).unwrap_or_default();
             // Names may contain control characters.
-            writeln!(to, "{}{level}", printable(&list_line(entry)))?;
+            let kept = if entry.marks.kept { "  kept" } else { "" };
+            writeln!(to, "{}{level}{kept}", printable(&list_line(entry)))?;
             // SCR's library records no reason.
             let mut reasons =
                 entry.failed.iter().filter_map(|attempt| Some((attempt.time, attempt.reason.as_deref()?)));
@@ -346,6 +401,7 @@ impl ListedPrefix {
                 "complete": entry.complete == Some(true),
                 "current": self.current.as_ref() == Some(&entry.directory),
                 "level": level.map(Level::number),
+                "kept": entry.marks.kept,
                 "flushed": entry.flushed.as_ref().map(time_text),
                 "fetched": entry.fetched.iter().map(time_text).collect::<Vec<_>>(),
                 "failed": entry.failed.iter().map(|attempt| time_text(&attempt.time)).collect::<Vec<_>>(),

@@ -149,6 +149,10 @@ pub(super) fn delete(args: &DeleteArgs, output: Style) -> Result<u8, Failure> {
             .remedy("make another one current with `holdfast index current`, or remove the link with `--unset`"));
         }
         let recorded = || dataset::read(store, &directory).is_ok_and(|record| record.is_some());
+        if entry.as_ref().is_some_and(|entry| entry.marks.kept) {
+            return Err(Failure::new(exit::USAGE, format!("{directory} is kept, and is not deleted"))
+                .remedy(format!("release it first: `holdfast index release {directory}`")));
+        }
         let known = entry.is_some() || directory.parts().is_some() || recorded();
         if !known || (entry.is_none() && !store.contains(&directory)) {
             return Err(not_indexed(store, &directory));
@@ -179,7 +183,8 @@ pub(super) fn prune(args: &PruneArgs, output: Style) -> Result<u8, Failure> {
         PruneCandidate {
             // A record that cannot be read may be that of output.
             output: declared.map_or(true, |dataset| dataset.is_some_and(|dataset| dataset.output)),
-            being_written: writers.may_write(store, &entry.directory, Some(&entry)),
+            in_use: writers.may_write(store, &entry.directory, Some(&entry)),
+            counts: true,
             entry,
         }
     };

@@ -112,7 +112,9 @@ impl DrainMachine {
         match mem::replace(&mut self.phase, Phase::Finished) {
             Phase::Scanning(dataset) => {
                 let is_packed = dataset.destination.container.is_some();
-                let batches = completion::batches(&scan, self.config.crc.then_some(&dataset.copied), is_packed);
+                // Before older ones are deleted, it is read again.
+                let trusts_copies = self.config.crc && self.config.keep == 0;
+                let batches = completion::batches(&scan, trusts_copies.then_some(&dataset.copied), is_packed);
                 let task = |files| file_task(FileTask::Verify(files), &dataset.destination);
                 self.requests.add(batches.into_iter().map(task));
                 self.phase = Phase::Verifying(dataset, scan, Failures::new());

@@ -600,6 +600,28 @@ fn unfinished_flushes_are_removed_after_a_complete_drain_and_kept_after_an_incom
 }
 
 #[test]
+fn older_checkpoints_are_deleted_after_the_drain_and_its_copies_are_read_first() {
+    let mut world = World::new(3, XOR, &[4]);
+    world.left_out = [2, 1].into();
+    world.configure(|config| config.keep = 2);
+    world.run(|_| false);
+    let is = |wanted: fn(&DrainRequest) -> bool| move |action: &DrainAction| matches!(action, DrainAction::Request(_, request) if wanted(request));
+    let verified = world.log.iter().position(is(|request| matches!(request, DrainRequest::Verify { .. }))).unwrap();
+    let kept =
+        world.log.iter().position(is(|request| matches!(request, DrainRequest::KeepWindow { keep: 2 }))).unwrap();
+    assert!(verified < kept);
+    let events = world.events();
+    assert_eq!(events[events.len() - 2..], ["deleted 1 in directory.1", "deleted 2 in directory.2"]);
+
+    // Nothing is deleted beside a dataset that is not complete.
+    let mut world = World::new(3, XOR, &[4]);
+    world.without(&[1, 2]);
+    world.configure(|config| config.keep = 2);
+    world.run(|_| false);
+    assert!(!world.log.iter().any(is(|request| matches!(request, DrainRequest::KeepWindow { .. }))));
+}
+
+#[test]
 fn a_flush_that_cannot_be_removed_does_not_fail_the_drain() {
     let mut world = World::new(3, XOR, &[4]);
     world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::AbandonFlushes)));

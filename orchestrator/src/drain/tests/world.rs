@@ -16,6 +16,7 @@ use holdfast_core::prefix::inspect::Completeness;
 use holdfast_core::prefix::scan::{
     CheckpointIdentity, ExpectationSource, ExpectedFiles, FileDamage, PresentFile, RankScan, RedundancySet, Scan,
 };
+use holdfast_core::prefix::window::LeftOut;
 use holdfast_core::redundancy::files::SetId;
 use holdfast_core::store::DirectoryName;
 use holdfast_core::store::{DatasetFiles, FoundFile, ListedFile, OpenDataset, PosixDataset, StoredFile};
@@ -114,6 +115,8 @@ pub(super) struct World {
     pub(super) flushed_elsewhere: BTreeSet<CheckpointId>,
     /// Flushes that did not end.
     pub(super) unfinished_flushes: BTreeSet<CheckpointId>,
+    /// The checkpoints that the window leaves out.
+    pub(super) left_out: BTreeSet<u64>,
     /// Outputs whose paths belong to other datasets.
     pub(super) refused: BTreeSet<CheckpointId>,
     /// Containers cannot be created.
@@ -155,6 +158,7 @@ impl World {
             lost_flushes: BTreeSet::new(),
             flushed_elsewhere: BTreeSet::new(),
             unfinished_flushes: BTreeSet::new(),
+            left_out: BTreeSet::new(),
             refused: BTreeSet::new(),
             no_container: false,
             damaged_later: BTreeSet::new(),
@@ -183,6 +187,7 @@ impl World {
             requested: None,
             crc: true,
             container: None,
+            keep: 0,
             requests_at_once: 3,
             lost_agent_wait: LOST_AGENT_WAIT,
             survey_only: false,
@@ -455,6 +460,11 @@ impl World {
                 let ids = std::mem::take(&mut self.unfinished_flushes).into_iter();
                 Answer::FlushesAbandoned { directories: ids.map(directory).collect() }
             }
+            DrainAction::Request(_, DrainRequest::KeepWindow { .. }) => {
+                let directory = |id| DirectoryName::new(format!("directory.{id}")).unwrap();
+                let left_out = |id| LeftOut { id: CheckpointId(id), directory: directory(id), failure: None };
+                Answer::WindowKept { left_out: std::mem::take(&mut self.left_out).into_iter().map(left_out).collect() }
+            }
             DrainAction::Request(_, DrainRequest::FindOlder) => {
                 let flushed = self.datasets.iter().filter(|(id, it)| it.flushed && !self.lost_flushes.contains(id));
                 Answer::OlderFound { checkpoint: flushed.map(|(id, _)| *id).max() }
@@ -599,6 +609,9 @@ fn text(event: &LogEvent) -> String {
             format!("plain files {checkpoint}")
         }
         LogEvent::FlushedCopyDamaged { checkpoint, .. } => format!("flushed copy damaged {checkpoint}"),
+        LogEvent::Agent(AgentReport { event: AgentEvent::PrefixDeleted { checkpoint, directory, .. }, .. }) => {
+            format!("deleted {checkpoint} in {directory}")
+        }
         LogEvent::FlushAbandoned { directory } => format!("abandoned {directory}"),
         LogEvent::InventoryFault { node, .. } => format!("inventory fault {node}"),
         other => panic!("{other:?} is no event of a drain"),

@@ -127,7 +127,7 @@ fn by_directory<'a>(paths: impl Iterator<Item = &'a OutputPath>) -> Vec<Vec<&'a 
 }
 
 /// True for the names of the files that SCR and Holdfast write beside those of the application.
-fn is_of_a_dataset(name: &str) -> bool {
+pub(super) fn is_of_a_dataset(name: &str) -> bool {
     name.ends_with(meta::EXTENSION)
         || name.ends_with(rank_filemap::SUFFIX)
         || [OLD_SUMMARY_FILE, dataset::DATASET_FILE].contains(&name)

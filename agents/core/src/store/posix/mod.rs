@@ -25,7 +25,7 @@ use super::dataset_store::{DatasetAccess, DatasetOccupant, DatasetStore, OutputD
 use super::directory_name::DirectoryName;
 use super::error::PrefixError;
 use super::stall;
-use crate::calls::unlinkat;
+use crate::calls::{entries, unlinkat};
 use crate::kvtree::Tree;
 use crate::owned::{MissingDirectories, OwnedError, SharedDirectory};
 
@@ -90,6 +90,13 @@ impl DatasetStore for PosixStore {
             Some(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => DatasetOccupant::Dataset,
             Some(_) => DatasetOccupant::Other,
         })
+    }
+
+    fn names(&self) -> io::Result<Vec<DirectoryName>> {
+        let may_be_directory = |kind: &FileType| matches!(kind, FileType::Directory | FileType::Unknown);
+        let entries = entries(&*self.prefix)?.into_iter().filter(|(_, kind)| may_be_directory(kind));
+        let names = entries.filter_map(|(name, _)| name.into_string().ok()).filter(|name| !name.starts_with('.'));
+        Ok(names.filter_map(|name| DirectoryName::new(name).ok()).collect())
     }
 
     fn modified(&self, name: &DirectoryName) -> io::Result<SystemTime> {

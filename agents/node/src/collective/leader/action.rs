@@ -65,6 +65,18 @@ pub enum LeaderWork {
         /// Restarts are to take it.
         make_current: bool,
     },
+    /// The dataset of this id that the job wrote for its window and that is not yet verified. Returns
+    /// [`Unverified`](super::WorkOutput::Unverified).
+    Unverified { checkpoint: CheckpointId },
+    /// Record that a dataset was verified, and delete those that the window leaves out. Returns
+    /// [`LeftOut`](super::WorkOutput::LeftOut).
+    KeepWindow {
+        verified: DirectoryName,
+        /// So many stay.
+        keep: u32,
+    },
+    /// Record that the run restarted from the job's dataset of this id. Returns [`Done`](super::WorkOutput::Done).
+    MarkRestarted { checkpoint: CheckpointId },
     /// What the application declared of the dataset in a directory. Returns [`Dataset`](super::WorkOutput::Dataset).
     ReadDataset { directory: DirectoryName },
     /// The newest dataset of this name in the index. Returns [`Found`](super::WorkOutput::Found).
@@ -125,6 +137,9 @@ impl LeaderWork {
             LeaderWork::CreateContainer { .. } => "create_container",
             LeaderWork::CommitContainer { .. } => "commit_container",
             LeaderWork::Publish { .. } => "publish",
+            LeaderWork::Unverified { .. } => "unverified",
+            LeaderWork::KeepWindow { .. } => "keep_window",
+            LeaderWork::MarkRestarted { .. } => "mark_restarted",
             LeaderWork::ReadDataset { .. } => "read_dataset",
             LeaderWork::FindDataset { .. } => "find_dataset",
             LeaderWork::MakeCurrent { .. } => "make_current",

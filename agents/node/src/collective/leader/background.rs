@@ -16,6 +16,8 @@ pub(super) enum Background {
     Discard(CheckpointId),
     /// Copies a dataset from the caches to the prefix directory.
     Flush(CheckpointId),
+    /// Verifies a dataset in the prefix directory, then deletes those there that the window leaves out.
+    KeepWindow(CheckpointId),
 }
 
 impl Background {
@@ -24,12 +26,15 @@ impl Background {
         match self {
             Background::Discard(_) => 0,
             Background::Flush(_) => 1,
+            Background::KeepWindow(_) => 2,
         }
     }
 
-    pub(super) fn dataset(self) -> CheckpointId {
+    /// The dataset of which it reads or deletes files in cache.
+    pub(super) fn cached_dataset(self) -> Option<CheckpointId> {
         match self {
-            Background::Discard(checkpoint) | Background::Flush(checkpoint) => checkpoint,
+            Background::Discard(checkpoint) | Background::Flush(checkpoint) => Some(checkpoint),
+            Background::KeepWindow(_) => None,
         }
     }
 }
@@ -103,7 +108,7 @@ impl Procedures {
     pub(super) fn flushing(&self) -> Option<CheckpointId> {
         self.0.iter().find_map(|entry| match entry.name {
             Background::Flush(checkpoint) => Some(checkpoint),
-            Background::Discard(_) => None,
+            Background::Discard(_) | Background::KeepWindow(_) => None,
         })
     }
 
@@ -150,6 +155,7 @@ mod tests {
             bandwidth: 0,
             percent: 0.0,
             on_restart: false,
+            keep: 0,
             container: None,
         }
     }
@@ -170,7 +176,7 @@ mod tests {
         assert_eq!(begun(&mut procedures), [Discard(B), Flush(A)]);
         procedures.end(Flush(A));
         assert_eq!(begun(&mut procedures), [Flush(B)]);
-        assert!(procedures.any(|name| name.dataset() == B) && !procedures.any(|name| name == Flush(A)));
+        assert!(procedures.any(|name| name.cached_dataset() == Some(B)) && !procedures.any(|name| name == Flush(A)));
     }
 
     #[test]

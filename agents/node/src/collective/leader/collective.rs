@@ -12,7 +12,7 @@ use super::action::HaltWork;
 use super::context::Context;
 use super::gather::{Calls, agree, ranks_where};
 use super::halt::{halt_condition, spread_halt};
-use super::{awaiting, checkpoint, datasets, files, flush, restart};
+use super::{awaiting, checkpoint, datasets, files, flush, restart, window};
 use crate::collective::error::{CallError, named};
 
 /// Carries out a collective. Its results are on disk when this returns.
@@ -124,6 +124,7 @@ async fn finalize(cx: &Context) -> Result<Reply, CallError> {
     if let Some(checkpoint) = newest {
         flush::if_needed(cx, checkpoint).await;
     }
+    window::kept(cx).await;
     cx.memory(|memory| memory.finalized = true);
     cx.emit(AgentEvent::Finalized { generation: cx.generation() });
     Ok(Reply::Done)

@@ -265,9 +265,9 @@ impl Context {
         self.ended(|name| matches!(name, Background::Flush(_))).await;
     }
 
-    /// Waits until nothing in the background concerns this dataset.
+    /// Waits until nothing in the background uses the files of this dataset in cache.
     pub(super) async fn ended_of(&self, checkpoint: CheckpointId) {
-        self.ended(|name| name.dataset() == checkpoint).await;
+        self.ended(|name| name.cached_dataset() == Some(checkpoint)).await;
     }
 
     /// Cancels a procedure: its orders fail. File work that is under way is completed.

@@ -20,6 +20,7 @@ use super::found::{FoundCheckpoint, attempt_failed, fetched};
 use super::open_dataset::{mark_begun, next_id};
 use super::records::{describe, note};
 use super::summary::{dataset_file, summary_of};
+use super::window;
 use crate::collective::error::CallError;
 use crate::report::events::total_bytes;
 
@@ -68,6 +69,7 @@ pub(super) async fn complete(
     };
     cx.order(cx.nodes_with_ranks(&Order::CloseDirect { checkpoint })).await?;
     note(cx, checkpoint, Locations { cache: false, pfs: true, flushing: false }).await?;
+    window::request(cx, checkpoint);
     Ok(bytes_of(&summary))
 }
 

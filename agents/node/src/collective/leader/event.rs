@@ -3,6 +3,7 @@
 use holdfast_core::prefix::Summary;
 use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
+use holdfast_core::prefix::window::LeftOut;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerPlaces, Dataset, Failure, HaltState, Locations, NodeName, Unplaced};
 use holdfast_wire::peer::ToLeader;
@@ -64,6 +65,10 @@ pub enum WorkOutput {
     Packed(bool),
     /// Flushes that did not end, newest first.
     UnfinishedFlushes(Vec<UnfinishedFlush>),
+    /// A dataset that is to be verified, with what was recorded of its files.
+    Unverified(Option<(DirectoryName, Box<Summary>)>),
+    /// The datasets that the window leaves out.
+    LeftOut(Vec<LeftOut>),
     /// The files of a published dataset that are not at their paths.
     Published(Option<Unplaced>),
     /// Whether the directory was removed.
@@ -87,6 +92,8 @@ impl WorkOutput {
             WorkOutput::Summary(_) => "Summary",
             WorkOutput::Packed(_) => "Packed",
             WorkOutput::UnfinishedFlushes(_) => "UnfinishedFlushes",
+            WorkOutput::Unverified(_) => "Unverified",
+            WorkOutput::LeftOut(_) => "LeftOut",
             WorkOutput::Published(_) => "Published",
             WorkOutput::Removed(_) => "Removed",
         }

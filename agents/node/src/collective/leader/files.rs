@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_core::prefix::Summary;
 use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
+use holdfast_core::prefix::window::LeftOut;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{
     CheckpointId, ContainerPlaces, ContainerRequest, Dataset, HaltState, Locations, PackedRank, Rank, Unplaced,
@@ -98,6 +99,22 @@ pub(super) async fn publish(
         cx.emit(AgentEvent::OutputNotPlaced { checkpoint, directory, path, files });
     }
     Ok(())
+}
+
+pub(super) async fn unverified(
+    cx: &Context,
+    checkpoint: CheckpointId,
+) -> Result<Option<(DirectoryName, Box<Summary>)>, CallError> {
+    expect!(cx.work(LeaderWork::Unverified { checkpoint }).await?, Unverified)
+}
+
+pub(super) async fn keep_window(cx: &Context, verified: DirectoryName) -> Result<Vec<LeftOut>, CallError> {
+    let keep = cx.settings().flush.keep;
+    expect!(cx.work(LeaderWork::KeepWindow { verified, keep }).await?, LeftOut)
+}
+
+pub(super) async fn mark_restarted(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
+    done(cx, LeaderWork::MarkRestarted { checkpoint }).await
 }
 
 pub(super) async fn read_dataset(cx: &Context, directory: &DirectoryName) -> Result<Option<Dataset>, CallError> {

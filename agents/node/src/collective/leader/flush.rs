@@ -17,6 +17,7 @@ use super::files;
 use super::records::note;
 use super::summary::summary_of;
 use super::waves::Waves;
+use super::window;
 use crate::collective::error::CallError;
 
 /// True if the settings ask for a flush of this id.
@@ -127,6 +128,7 @@ async fn flush_reported(cx: &Context, checkpoint: CheckpointId, mode: FlushMode)
         Ok(flushed) => {
             let (directory, millis) = (flushed.to_string(), cx.millis_since(begun));
             cx.emit(AgentEvent::Flushed { generation, checkpoint, directory, millis });
+            window::request(cx, checkpoint);
             Ok(flushed)
         }
         Err(error) => {

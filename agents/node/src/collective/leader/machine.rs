@@ -21,7 +21,7 @@ use super::event::LeaderEvent;
 use super::gather::Gather;
 use super::layout::{Layout, LayoutError};
 use super::memory::{LeaderMemory, UnfinishedFlushes};
-use super::{deletion, flush, unfinished};
+use super::{deletion, flush, unfinished, window};
 use crate::collective::error::CallError;
 use crate::sources::SourcePolicy;
 
@@ -187,6 +187,7 @@ impl LeaderMachine {
             let procedure: Procedure<()> = match name {
                 Background::Discard(checkpoint) => Box::pin(deletion::discard_output(context, checkpoint, collective)),
                 Background::Flush(checkpoint) => Box::pin(flush::run_in_background(context, checkpoint, collective)),
+                Background::KeepWindow(checkpoint) => Box::pin(window::keep(context, checkpoint)),
             };
             self.background.insert(name, procedure);
         }

@@ -84,6 +84,7 @@ mod summary;
 mod tests;
 mod unfinished;
 mod waves;
+mod window;
 
 pub use action::{FetchStage, HaltWork, LeaderAction, LeaderWork};
 pub use driver::Leader;

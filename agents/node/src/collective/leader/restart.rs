@@ -21,7 +21,7 @@ use super::halt::spread_halt;
 use super::inventories::{Inventories, inventories};
 use super::memory::Restarted;
 use super::records::note_in_cache;
-use super::{blame, direct, fetch, files, flush, rebuild, rescue, unfinished};
+use super::{blame, direct, fetch, files, flush, rebuild, rescue, unfinished, window};
 use crate::collective::error::CallError;
 
 /// All ranks join the run.
@@ -130,6 +130,9 @@ pub(super) async fn restarted(cx: &Context, found: Option<FoundCheckpoint>, begu
     let (generation, millis) = (cx.generation(), cx.millis_since(begun));
     cx.emit(AgentEvent::Restarted { generation, checkpoint, protected, source, rebuilt, moved, millis });
     cx.policy(|policy, now| policy.computing_begins(now));
+    if let Some(checkpoint) = checkpoint {
+        window::note_restarted(cx, checkpoint).await;
+    }
     if let Some(checkpoint) = checkpoint
         && source != RestartSource::Fetched
         && (cx.settings().flush.on_restart || flush::is_due(cx, checkpoint))

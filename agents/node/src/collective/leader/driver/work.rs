@@ -6,10 +6,12 @@ use std::io;
 use chrono::{Local, NaiveDateTime, Utc};
 use holdfast_core::control::ControlError;
 use holdfast_core::prefix::publish::{self, Publication};
-use holdfast_core::prefix::{dataset, delete, fetch, index, new_directory, summary, unfinished};
-use holdfast_core::store::{self, DatasetAccess, DirectoryName, Staged};
+use holdfast_core::prefix::window::{self, Window};
+use holdfast_core::prefix::{dataset, delete, fetch, index, new_directory, reindex, summary, unfinished};
+use holdfast_core::store::{self, DatasetAccess, DatasetStore, DirectoryName, PrefixError, Staged};
 use holdfast_formats::sion::dataset::{DatasetCreation, is_container_name, open as open_dataset};
 use holdfast_model::{ContainerRequest, HaltChange, HaltState};
+use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::run::RunPlan;
 use parking_lot::Mutex;
 
@@ -58,7 +60,12 @@ pub(super) fn perform(
             WorkOutput::Directory(directory)
         }
         LeaderWork::EnterIndex { checkpoint, directory, dataset } => {
-            publish::begin(&*store()?, checkpoint, &directory, &dataset, &agent.start.job_id, now())?;
+            let (store, job) = (store()?, &agent.start.job_id);
+            restore_index(agent, &*store)?;
+            publish::begin(&*store, checkpoint, &directory, &dataset, job, now())?;
+            if plan.settings.flush.keep > 0 {
+                index::update(&*store, |index| index.mark_of_window(&directory, job))?;
+            }
             WorkOutput::Done
         }
         LeaderWork::CreateContainer { directory, request } => {
@@ -92,6 +99,21 @@ pub(super) fn perform(
             let published = Publication::of_copy(directory, summary, make_current, now()).publish(&*store()?)?;
             WorkOutput::Published(published.unplaced)
         }
+        LeaderWork::Unverified { checkpoint } => {
+            let unverified = window::unverified(&*store()?, &agent.start.job_id, checkpoint)?;
+            WorkOutput::Unverified(unverified.map(|(directory, summary)| (directory, Box::new(summary))))
+        }
+        LeaderWork::KeepWindow { verified, keep } => {
+            let (store, keep) = (store()?, usize::try_from(keep).unwrap_or(usize::MAX));
+            window::mark_verified(&*store, &verified)?;
+            let window = Window { job: &agent.start.job_id, keep, open: open_dataset, is_container: is_container_name };
+            WorkOutput::LeftOut(window.enforce(&*store)?)
+        }
+        LeaderWork::MarkRestarted { .. } if !plan.settings.prefix.exists() => WorkOutput::Done,
+        LeaderWork::MarkRestarted { checkpoint } => {
+            window::mark_restarted(&*store()?, &agent.start.job_id, checkpoint)?;
+            WorkOutput::Done
+        }
         LeaderWork::ReadDataset { directory } => WorkOutput::Dataset(dataset::read(&*store()?, &directory)?),
         LeaderWork::FindDataset { name } => WorkOutput::Found(dataset::find(&*store()?, &name)?),
         LeaderWork::MakeCurrent { directory } => {
@@ -114,7 +136,11 @@ pub(super) fn perform(
         }
         // Without a prefix directory there is nothing to fetch; it is not created for that.
         LeaderWork::Candidates if !plan.settings.prefix.exists() => WorkOutput::Candidates(Vec::new()),
-        LeaderWork::Candidates => WorkOutput::Candidates(fetch::candidates(&*store()?)?),
+        LeaderWork::Candidates => {
+            let store = store()?;
+            restore_index(agent, &*store)?;
+            WorkOutput::Candidates(fetch::candidates(&*store)?)
+        }
         LeaderWork::LookUp { directory } => {
             let index = index::read(&*store()?)?;
             let entry = index.and_then(|index| index.entry(&directory));
@@ -135,6 +161,17 @@ pub(super) fn perform(
             WorkOutput::Done
         }
     })
+}
+
+/// A lost index is made again: a restart finds the checkpoints in it.
+fn restore_index(agent: &Agent, store: &dyn DatasetStore) -> Result<(), PrefixError> {
+    let entered = reindex::restore(store, now(), open_dataset)?;
+    if entered > 0 {
+        let path = store.location().display();
+        let message = format!("the index of {path} was missing, and was made again with {entered} checkpoints");
+        agent.events.add(AgentEvent::Notice { message });
+    }
+    Ok(())
 }
 
 fn halt(agent: &Agent, plan: &RunPlan, work: HaltWork) -> Result<HaltState, ControlError> {

@@ -14,4 +14,5 @@ mod members;
 mod request;
 mod restart;
 mod resume;
+mod window;
 mod world;

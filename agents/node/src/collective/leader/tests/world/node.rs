@@ -152,6 +152,10 @@ pub(super) fn carry_out(
             let damaged = ranks.into_iter().filter(|rank| node.damaged.contains(&(checkpoint, *rank)));
             return Ok(OrderResult::Verified(damaged.map(|rank| (rank, damage(rank))).collect()));
         }
+        Order::VerifyStored { checkpoint, files, .. } => {
+            let damaged = files.into_keys().filter(|rank| node.damaged.contains(&(checkpoint, *rank)));
+            return Ok(OrderResult::Verified(damaged.map(|rank| (rank, damage(rank))).collect()));
+        }
         Order::Rebuild { checkpoint, groups } => {
             for rebuild in groups {
                 let (rank, _) = rebuild.group.members[rebuild.group.member as usize];
@@ -211,6 +215,7 @@ pub(super) fn name(order: &Order) -> &'static str {
         Order::Rebuild { .. } => "rebuild",
         Order::Fetch { .. } => "fetch",
         Order::Flush { .. } => "flush",
+        Order::VerifyStored { .. } => "verify_stored",
         Order::Describe { .. } => "describe",
         Order::OpenDirect { .. } => "open_direct",
         Order::SealDirect { .. } => "seal_direct",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_core::prefix::Summary;
 use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
+use holdfast_core::prefix::window::LeftOut;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, Dataset, Failure, FailureKind};
 
@@ -25,6 +26,8 @@ pub(in super::super) struct Directory {
     pub(in super::super) complete: bool,
     pub(in super::super) fetched: bool,
     pub(in super::super) failed: bool,
+    pub(in super::super) verified: bool,
+    pub(in super::super) restarted: bool,
     pub(in super::super) dataset: Option<Dataset>,
     pub(in super::super) summary: Option<Summary>,
 }
@@ -83,6 +86,29 @@ impl SimulatedPrefix {
                 }
                 directories.insert(directory, known);
                 return Ok(WorkOutput::Published(None));
+            }
+            LeaderWork::Unverified { checkpoint } => {
+                let mut of_id = directories.iter().filter(|(_, entry)| entry.id == checkpoint.0);
+                let found = of_id.find(|(_, entry)| entry.indexed && entry.complete && !entry.verified);
+                let found = found.and_then(|(directory, entry)| Some((directory.clone(), entry.summary.clone()?)));
+                return Ok(WorkOutput::Unverified(found.map(|(name, summary)| (name, Box::new(summary)))));
+            }
+            LeaderWork::KeepWindow { verified, keep } => {
+                directories.entry(verified).and_modify(|entry| entry.verified = true);
+                let mut of_window: Vec<_> = directories.iter().filter(|(_, entry)| entry.verified).collect();
+                of_window.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.id));
+                let left_out = of_window.into_iter().skip(keep as usize).filter(|(_, entry)| !entry.restarted);
+                let left_out = left_out.map(|(directory, entry)| LeftOut {
+                    id: CheckpointId(entry.id),
+                    directory: directory.clone(),
+                    failure: None,
+                });
+                let left_out: Vec<LeftOut> = left_out.collect();
+                left_out.iter().for_each(|left| drop(directories.remove(&left.directory)));
+                return Ok(WorkOutput::LeftOut(left_out));
+            }
+            LeaderWork::MarkRestarted { checkpoint } => {
+                directories.values_mut().for_each(|entry| entry.restarted = entry.id == checkpoint.0);
             }
             LeaderWork::ReadDataset { directory } => {
                 return Ok(WorkOutput::Dataset(entry(directories, &directory)?.dataset));

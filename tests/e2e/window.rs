@@ -1,0 +1,99 @@
+//! `checkpoint.flush.keep`: the newest checkpoints of a job stay on the prefix directory. What the user made there, and
+//! what the job needs, is not deleted. A lost index is made again.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+fn indexed(world: &World) -> Vec<u64> {
+    pfs::indexed(&world.prefix()).into_keys().collect()
+}
+
+fn deleted(world: &World) -> Vec<Value> {
+    world.all("prefix_deleted").into_iter().map(|event| event["checkpoint"].clone()).collect()
+}
+
+#[test]
+fn only_the_newest_checkpoints_stay_on_the_prefix_directory() {
+    for kind in ["mode: sync", "mode: async", "container: {kind: sion, files: 2}"] {
+        let world = World::new();
+        let job = Job::new(&world, 0).flush(&format!("{{every: 1, keep: 2, {kind}}}"));
+        job.run(0);
+        job.assert_result();
+        assert_eq!(indexed(&world), [7, 8], "{kind}");
+        assert_eq!(deleted(&world), [1, 2, 3, 4, 5, 6].map(|id| json!(id)));
+        pfs::assert_current(&world.prefix(), 8);
+        let directories = fs::read_dir(world.prefix()).unwrap().map(|entry| entry.unwrap().file_name());
+        let directories = directories.filter(|name| name.to_string_lossy().starts_with("scr.2"));
+        assert_eq!(directories.count(), 2);
+    }
+}
+
+#[test]
+fn what_the_user_keeps_made_or_planted_stays() {
+    let world = World::new();
+    let job = Job::new(&world, 0).flush("{every: 1, keep: 1}").holding_after(2);
+    let mut running = job.start();
+    running.sees_checkpoint(2);
+    running.sees_event("prefix_deleted");
+    let second = pfs::directory_of(&world.prefix(), 2).unwrap();
+    let name = second.file_name().unwrap().to_str().unwrap();
+    let mut keep = world.holdfast(["index", "keep", name, "--prefix"]);
+    keep.arg(world.prefix());
+    world.run(keep).with_code(0);
+    // A copy of the dataset under a name of this job, a directory and a link under such names.
+    let like = |id: u64| world.prefix().join(format!("{}.{id}", name.rsplit_once('.').unwrap().0));
+    fs::create_dir(like(101)).unwrap();
+    for entry in fs::read_dir(&second).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), like(101).join(entry.file_name())).unwrap();
+    }
+    fs::create_dir(like(102)).unwrap();
+    fs::write(like(102).join("notes"), "of the user").unwrap();
+    symlink(like(102), like(103)).unwrap();
+    job.go_on();
+    running.ends_with(0);
+    assert_eq!(indexed(&world), [2, 8]);
+    assert!(like(101).join("summary.scr").exists());
+    assert_eq!(fs::read_to_string(like(103).join("notes")).unwrap(), "of the user");
+}
+
+#[test]
+fn drain_keeps_the_window() {
+    let world = World::new();
+    let job = Job::new(&world, 0).flush("{every: 2, keep: 1}").holding_after(3);
+    let mut running = job.start();
+    running.sees_checkpoint(3);
+    assert_eq!(indexed(&world), [2]);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    assert_eq!(indexed(&world), [3]);
+    assert_eq!(deleted(&world), [json!(2)]);
+    pfs::assert_current(&world.prefix(), 3);
+}
+
+#[test]
+fn run_restarts_from_a_prefix_directory_that_lost_its_index() {
+    let world = World::new();
+    // The files in cache are not used.
+    let job = Job::new(&world, 0).checkpoint("restart: {distribute: false}").holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    fs::remove_file(world.prefix().join("index.scr")).unwrap();
+    fs::remove_file(world.prefix().join("scr.current")).unwrap();
+    job.go_on();
+    job.run(0);
+    job.assert_result();
+    let restarted = world.all("restarted").pop().unwrap();
+    assert_eq!((&restarted["checkpoint"], &restarted["source"]), (&json!(4), &json!("fetched")));
+    let made_again = |event: &Value| event["message"].as_str().is_some_and(|it| it.contains("was made again with 1"));
+    assert!(world.all("notice").iter().any(made_again));
+}
