@@ -11,8 +11,8 @@ use super::output::{Report, Style, document, printable, report};
 use super::prefix_access;
 use crate::exit;
 use crate::job::restart_choice::{self, RestartChoice};
-use crate::job::start;
 use crate::job::{MissingProgram, missing_program};
+use crate::job::{failure_domains, start};
 use crate::launch::registry::registered;
 use crate::spec::{Environment, JobSpec, Origin, Setting, frequency, reference, resolved};
 
@@ -156,6 +156,11 @@ impl Report for Checked {
         for step in self.spec.steps.iter().filter(|step| step.is_auto() && !step.source.facts.has_levels) {
             let text = frequency::explained(self.spec.health.mtbf);
             writeln!(to, "{}checkpoint.every is auto: {text}", step.key_path)?;
+        }
+        for step in &self.spec.steps {
+            for line in failure_domains::survival(&self.spec, step) {
+                writeln!(to, "{}checkpoint.redundancy: {line}", step.key_path)?;
+            }
         }
         Ok(())
     }

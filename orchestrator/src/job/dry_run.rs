@@ -13,7 +13,7 @@ use super::preflight::{Prepared, preflight};
 use super::restart_choice::RestartChoice;
 use super::state::{JobState, Stage, StateError};
 use super::state_file::JobLock;
-use super::{replicated, restart_choice, start};
+use super::{failure_domains, replicated, restart_choice, start};
 use crate::events::ranks_text;
 use crate::relaunch::placement::{first_placement, numbered};
 use crate::spec::{JobSpec, RunSpec, Step, virtual_node};
@@ -52,6 +52,7 @@ pub fn plan(spec: &JobSpec, again: bool, restart: &RestartChoice) -> Result<Plan
         plan.line(format_args!("{}: {} {}", step.name, program.display(), step.run.command[1..].join(" ")));
         plan.line(format_args!("  in {}, prefix {}", working_directory.display(), prefix.display()));
         plan.nodes(spec, step);
+        failure_domains::survival(spec, step).iter().for_each(|line| plan.line(format_args!("  {line}")));
         let request = start::allocation_request(spec, &[&prepared], &job_prefix);
         let preview = (prepared.manager.preview)(&request)?;
         preview.lines.iter().for_each(|line| plan.line(format_args!("  {line}")));
@@ -79,8 +80,7 @@ impl Plan {
         let nodes: Vec<NodeName> = (0..spec.allocation.nodes).map(name).collect();
         let usable: Vec<bool> = nodes.iter().map(|node| !spec.allocation.is_excluded(node)).collect();
         let RunSpec { ranks, ranks_per_node, nodes: used, .. } = step.run;
-        let domains: Vec<String> = nodes.iter().map(|node| spec.allocation.failure_domains.of(node)).collect();
-        let domains = numbered(domains.iter().map(String::as_str));
+        let domains = numbered(nodes.iter().map(|node| spec.allocation.failure_domains.of(node)));
         let homes = first_placement(ranks, ranks_per_node, used, &usable, &domains).unwrap_or_default();
         for ((index, node), usable) in (0u32..).zip(&nodes).zip(usable) {
             let ranks = (0u32..).zip(&homes).filter(|(_, home)| **home == index).map(|(rank, _)| Rank(rank));

@@ -55,7 +55,7 @@ mod earlier_steps;
 mod ending;
 mod error;
 pub mod excluded_nodes;
-mod failure_domains;
+pub mod failure_domains;
 mod fault_injection;
 mod fault_schedule;
 mod free_space;

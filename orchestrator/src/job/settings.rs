@@ -1,7 +1,7 @@
 //! The settings of the relaunch loop and of the agents, from the job spec.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_core::redundancy::numbers::SchemeNumber;
@@ -69,24 +69,11 @@ pub fn rank_settings(spec: &JobSpec, step: &Step) -> Option<RankSettings> {
 /// The checkpoint settings of all agents; each replaces `{node}` with its node's name.
 pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) -> run::Settings {
     let checkpoint = &step.checkpoint;
-    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
     let caches = checkpoint.cache.iter().map(|cache| run::Cache { base: text(&cache.base), keep: cache.keep });
-    let requested = (0u32..).zip(&checkpoint.redundancy).map(|(index, redundancy)| Descriptor {
-        index,
-        enabled: redundancy.enabled,
-        base: text(&redundancy.cache),
-        scheme: redundancy.scheme,
-        interval: redundancy.every,
-        numbers: redundancy.numbers.clone(),
-    });
-    let mut descriptors = requested.collect();
-    if step.source.facts.has_levels {
-        descriptors = with_all_levels(descriptors);
-    }
     run::Settings {
         prefix: prefix.to_owned(),
         caches: caches.collect(),
-        descriptors,
+        descriptors: descriptors(step),
         restart: RestartPolicy { from_prefix: step.restarts_from_prefix(), ..checkpoint.restart },
         flush: checkpoint.flush,
         crc: checkpoint.crc,
@@ -109,6 +96,24 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         mtbf: None,
         ignored: BTreeSet::new(),
     }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The redundancy descriptors in force.
+pub fn descriptors(step: &Step) -> Vec<Descriptor> {
+    let requested = (0u32..).zip(&step.checkpoint.redundancy).map(|(index, redundancy)| Descriptor {
+        index,
+        enabled: redundancy.enabled,
+        base: text(&redundancy.cache),
+        scheme: redundancy.scheme,
+        interval: redundancy.every,
+        numbers: redundancy.numbers.clone(),
+    });
+    let requested = requested.collect();
+    if step.source.facts.has_levels { with_all_levels(requested) } else { requested }
 }
 
 /// Adds a descriptor for each level of checkpoints of variables that has none, with the defaults and the cache of the

@@ -28,8 +28,8 @@ pub fn first_placement(
 }
 
 /// The failure domain of each node, numbered in the order of the nodes.
-pub fn numbered<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u32> {
-    let mut known: BTreeMap<&str, u32> = BTreeMap::new();
+pub fn numbered<Name: Ord>(names: impl Iterator<Item = Name>) -> Vec<u32> {
+    let mut known: BTreeMap<Name, u32> = BTreeMap::new();
     names
         .map(|name| {
             let next = u32::try_from(known.len()).unwrap_or(u32::MAX);

@@ -28,6 +28,8 @@ pub struct Allocation {
     pub nodes: u32,
     /// The number of nodes that are not excluded, as far as their names are known.
     pub usable: u32,
+    /// The manager makes its nodes.
+    makes_nodes: bool,
     /// The machines that keys of the manager list; empty if it makes or finds its nodes.
     pub hosts: Vec<NodeName>,
     /// Nodes that get no ranks; some may not be in the allocation.
@@ -48,6 +50,15 @@ impl Allocation {
     /// True if the node gets no ranks: it is excluded, or not one of those to use.
     pub fn is_excluded(&self, node: &NodeName) -> bool {
         self.exclude.contains(node) || !(self.only.is_empty() || self.only.contains(node))
+    }
+
+    /// The nodes, if their names are known: those that the manager makes, or that its keys list.
+    pub fn known_nodes(&self) -> Option<Vec<NodeName>> {
+        match (self.makes_nodes, &*self.hosts) {
+            (true, _) => Some((0..self.nodes).map(virtual_node).collect()),
+            (false, []) => None,
+            (false, hosts) => Some(hosts.to_vec()),
+        }
     }
 
     /// The settings of a manager, if it is registered.
@@ -80,6 +91,7 @@ pub struct WrittenAllocation {
     failure_domains: FailureDomains,
     faults: Vec<InjectedFault>,
     settings: Vec<Arc<dyn ManagerSettings>>,
+    makes_nodes: bool,
     hosts: Vec<NodeName>,
     exclude: Vec<NodeName>,
     only: Vec<NodeName>,
@@ -121,11 +133,12 @@ keys! {
         let nodes = if counts_hosts { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
         let racks = section.has("racks").then_some(racks);
         let failure_domains = failure_domain::read(section, failure_domain, racks, racks_file, facts);
+        let makes_nodes = facts.is_some_and(ManagerFacts::has_virtual_nodes);
         let manager = facts.map(|facts| facts.name);
         let faults = faults.unwrap_or_default().into_iter().flatten().collect();
         let (exclude, only) = (exclude.unwrap_or_default(), only.unwrap_or_default());
         let allocated = Vec::new();
-        WrittenAllocation { manager, nodes, time_limit, failure_domains, faults, settings, hosts, exclude, only, allocated }
+        WrittenAllocation { manager, nodes, time_limit, failure_domains, faults, settings, makes_nodes, hosts, exclude, only, allocated }
     }
 }
 
@@ -195,8 +208,30 @@ impl WrittenAllocation {
     pub(super) fn with_exactly(self, nodes: u32) -> Allocation {
         let nodes = self.nodes.unwrap_or(nodes);
         let usable = self.usable_of(nodes);
-        let WrittenAllocation { manager, time_limit, failure_domains, faults, settings, hosts, exclude, only, .. } =
-            self;
-        Allocation { manager, nodes, usable, hosts, exclude, only, time_limit, failure_domains, faults, settings }
+        let WrittenAllocation {
+            manager,
+            time_limit,
+            failure_domains,
+            faults,
+            settings,
+            makes_nodes,
+            hosts,
+            exclude,
+            only,
+            ..
+        } = self;
+        Allocation {
+            manager,
+            nodes,
+            usable,
+            makes_nodes,
+            hosts,
+            exclude,
+            only,
+            time_limit,
+            failure_domains,
+            faults,
+            settings,
+        }
     }
 }

@@ -71,7 +71,7 @@ fn without_key() -> [Declaration; 15] {
 }
 
 /// The parameters that SCR 3 has and version 1 has not.
-fn of_scr_3() -> [Declaration; 25] {
+fn of_scr_3() -> [Declaration; 24] {
     use AllowedSource::{Any, Environment};
     use ParameterValue::{Switch, Text};
     let set = |name, default: &str, reason| declaration(name, default, Any, Text, Effect::Warned(reason));

@@ -112,6 +112,16 @@ pub struct WeakerSets {
     pub asked: usize,
 }
 
+/// There are too few failure domains for sets without two members in one: sets avoid common nodes only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the nodes with ranks are in too few failure domains for {scheme} without two members of a set in one: sets have no \
+     two members on one node, and the loss of a failure domain may not be survived; use nodes of more failure domains"
+)]
+pub struct SharedDomains {
+    pub scheme: Scheme,
+}
+
 /// Why no groups can be formed by the requested rules.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum GroupRulesError {
@@ -154,6 +164,8 @@ pub struct Groups {
     pub forced_local: Option<ForcedLocal>,
     /// Sets that survive fewer losses than requested, for the user.
     pub weaker: Option<WeakerSets>,
+    /// Sets have several members in one failure domain, for the user.
+    pub shared: Option<SharedDomains>,
     /// The groups, by ascending id.
     pub groups: Vec<Group>,
     places: Vec<GroupSlot>,
@@ -209,7 +221,7 @@ impl Groups {
             }
             groups.push(Group { id, members });
         }
-        Ok(Groups { scheme, forced_local: None, weaker: None, groups, places })
+        Ok(Groups { scheme, forced_local: None, weaker: None, shared: None, groups, places })
     }
 
     /// Writes each rank's group into its descriptor.
@@ -236,6 +248,18 @@ impl Groups {
         })
     }
 
+    /// The largest number of members that a group has in one failure domain.
+    fn most_in_one_domain(&self, sites: &[Site]) -> usize {
+        let most = |group: &Group| {
+            let mut members = DomainSizes::new();
+            for site in group.members.iter().filter_map(|rank| sites.get(rank.index())) {
+                *members.entry(site.domain).or_default() += 1;
+            }
+            members.into_values().max().unwrap_or(0)
+        };
+        self.groups.iter().map(most).max().unwrap_or(0)
+    }
+
     /// Groups of these rings.
     pub(super) fn of_rings(scheme: Scheme, world: usize, mut rings: Vec<Ring>) -> Groups {
         rings.sort_by_key(|ring| ring.order.iter().min().copied());
@@ -256,7 +280,7 @@ impl Groups {
             let members: Vec<Rank> = members.into_iter().map(rank_of).collect();
             groups.push(Group { id: members.first().map_or(0, |rank| rank.0), members });
         }
-        Groups { scheme, forced_local: None, weaker: None, groups, places }
+        Groups { scheme, forced_local: None, weaker: None, shared: None, groups, places }
     }
 }
 
@@ -342,7 +366,8 @@ pub(super) fn levels(sites: &[Site]) -> Vec<Vec<usize>> {
 }
 
 /// Sets of up to `set_size` members for schemes that compute redundancy: at least `smallest` where the placement allows
-/// it, so that the members of a smaller remainder join other sets.
+/// it, so that the members of a smaller remainder join other sets. With too few failure domains, the members in one are
+/// spread over the sets.
 pub(super) fn sets(
     scheme: Scheme,
     sites: &[Site],
@@ -351,7 +376,23 @@ pub(super) fn sets(
 ) -> Result<Groups, ForcedLocal> {
     let least = smallest.max(2) as usize;
     let by_level = || sets_by_level(sites, rules, least);
-    let mut groups = spread(scheme, sites, by_level, |sizes| sets_dealt_out(sites, rules, sizes, least))?;
+    let formed = spread(scheme, sites, by_level, |sizes| sets_dealt_out(sites, rules, sizes, least));
+    let too_small = |groups: &Groups| groups.groups.iter().any(|set| set.members.len() < least);
+    let mut groups = match formed {
+        Ok(groups) if !(has_larger_domains(sites) && too_small(&groups)) => groups,
+        Err(forced) if !has_larger_domains(sites) => return Err(forced),
+        formed => {
+            let dealt_out = |sizes: &DomainSizes| sets_dealt_out(sites, rules, sizes, least);
+            let groups = spread(scheme, &by_nodes(sites), || None, dealt_out)?;
+            let survives = groups.most_in_one_domain(sites) < least;
+            match formed {
+                // Larger sets survive as many failure domains, and more nodes.
+                Ok(_) if survives && !too_small(&groups) => groups,
+                Ok(formed) => formed,
+                Err(_) => Groups { shared: (!survives).then_some(SharedDomains { scheme }), ..groups },
+            }
+        }
+    };
     let small: Vec<usize> = groups.groups.iter().map(|set| set.members.len()).filter(|size| *size < least).collect();
     groups.weaker = small.iter().min().map(|least_members| WeakerSets {
         scheme,
@@ -434,11 +475,26 @@ fn sets_dealt_out(sites: &[Site], rules: GroupRules<'_>, sizes: &DomainSizes, le
         .collect()
 }
 
-/// All ranks, those of one failure domain adjacent.
+/// All ranks, those of one failure domain adjacent, and in it those of one node.
 pub(super) fn by_domain(sites: &[Site]) -> Vec<usize> {
     let mut ranks: Vec<usize> = (0..sites.len()).collect();
-    ranks.sort_by_key(|&rank| (sites[rank].domain, rank));
+    match has_larger_domains(sites) {
+        true => ranks.sort_by_key(|&rank| (sites[rank].domain, sites[rank].node, rank)),
+        false => ranks.sort_by_key(|&rank| (sites[rank].domain, rank)),
+    }
     ranks
+}
+
+/// True if a failure domain has several nodes.
+pub(super) fn has_larger_domains(sites: &[Site]) -> bool {
+    let nodes: BTreeSet<(u32, u32)> = sites.iter().map(|site| (site.domain, site.node)).collect();
+    let domains: BTreeSet<u32> = sites.iter().map(|site| site.domain).collect();
+    nodes.len() > domains.len()
+}
+
+/// The same sites, where only nodes are lost together.
+pub(super) fn by_nodes(sites: &[Site]) -> Vec<Site> {
+    sites.iter().map(|site| Site::on_node(site.node)).collect()
 }
 
 #[cfg(test)]
@@ -557,7 +613,7 @@ mod tests {
                 prop_assert_eq!(group.id, group.members[0].0);
                 prop_assert!(group.members.is_sorted());
                 for member in &group.members { seen[member.index()] += 1; }
-                if groups.scheme == xor_scheme::NAME {
+                if groups.scheme == xor_scheme::NAME && groups.shared.is_none() {
                     prop_assert!((2..=size as usize + 1).contains(&group.members.len()));
                     let distinct: BTreeSet<u32> = group.members.iter().map(|m| domains[m.index()]).collect();
                     prop_assert_eq!(distinct.len(), group.members.len());
@@ -568,7 +624,10 @@ mod tests {
             for domain in &domains { *counts.entry(*domain).or_default() += 1; }
             let largest = counts.values().copied().max().unwrap();
             if groups.scheme == local::NAME {
-                prop_assert!(groups.forced_local.is_some() && largest > sites.len() / 2);
+                prop_assert!(groups.forced_local.is_some() && sites.len() == 1);
+            } else if groups.shared.is_some() {
+                prop_assert!(largest > sites.len() / 2);
+                prop_assert!((0..sites.len()).all(|rank| groups.of(Rank(rank as u32)).unwrap().right.index() != rank));
             } else {
                 for rank in 0..sites.len() {
                     let place = groups.of(Rank(rank as u32)).unwrap();

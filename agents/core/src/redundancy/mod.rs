@@ -41,6 +41,7 @@ pub mod protection;
 pub mod registry;
 pub mod rs;
 pub mod scheme;
+pub mod survival;
 pub mod xor;
 
 pub use error::RedundancyError;

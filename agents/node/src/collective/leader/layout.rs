@@ -76,7 +76,9 @@ impl Layout {
     pub(super) fn warnings(&self) -> Vec<String> {
         let groups = || self.protections.iter().map(|protection| &protection.groups);
         let forced = groups().filter_map(|groups| groups.forced_local.as_ref()).map(ToString::to_string);
-        forced.chain(groups().filter_map(|groups| groups.weaker.as_ref()).map(ToString::to_string)).collect()
+        let weaker = groups().filter_map(|groups| groups.weaker.as_ref()).map(ToString::to_string);
+        let shared = groups().filter_map(|groups| groups.shared.as_ref()).map(ToString::to_string);
+        forced.chain(weaker).chain(shared).collect()
     }
 
     pub(super) fn home(&self, rank: Rank) -> Option<&NodeName> {
