@@ -129,6 +129,11 @@ fn index_add_rebuilds_two_ranks_and_refuses_three() {
     job(&world, 0).heat("--files-per-rank 2").top("halt: {checkpoints_left: 4}").run(75);
     let directory = pfs::current(&world.prefix()).unwrap();
     let name = directory.file_name().unwrap().to_str().unwrap();
+    let file = directory.join("1_of_4_in_0.rs");
+    let header = world.run(world.holdfast(["inspect", "--json", file.to_str().unwrap()])).with_code(0).json();
+    assert_eq!(header["header"]["FAILURES"], json!({"2": {}}), "{header:#}");
+    let verified = world.run(world.holdfast(["verify", file.to_str().unwrap()])).with_code(0);
+    verified.prints(&["1_of_4_in_0.rs: Reed-Solomon file: intact"]);
     let before = world.path("before");
     fs::create_dir(&before).unwrap();
     holdfast_testkit::copy_tree(&directory, &before).unwrap();

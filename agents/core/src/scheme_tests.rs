@@ -369,7 +369,8 @@ fn losses_that_a_scheme_tolerates_are_restored_in_cache() {
 
 #[test]
 fn every_loss_pattern_that_is_tolerated_is_restored_in_cache_and_so_is_the_next_one() {
-    for scheme in registry::all() {
+    // The test double keeps no descriptors in a rebuild.
+    for scheme in registry::all().filter(|scheme| scheme.file_format().is_some()) {
         let (sites, groups, homes) = encoded(scheme);
         let tolerance = scheme.tolerance(&homes[&Rank(0)].descriptor) as usize;
         let members = groups.of(Rank(0)).unwrap().group.members.clone();
@@ -388,9 +389,8 @@ fn every_loss_pattern_that_is_tolerated_is_restored_in_cache_and_so_is_the_next_
             homes.retain(|rank, _| !lost.contains(rank));
             homes = restarted(scheme, &plan, homes, &lost);
             for (rank, home) in &homes {
-                // The headers of rebuilt XOR files have another order of elements; other schemes are test doubles.
-                let compared = |name: &str| !is_redundancy_file(name) || scheme.file_format().is_some();
-                for (name, data) in before[rank].iter().filter(|(name, _)| compared(name)) {
+                for (name, data) in &before[rank] {
+                    // The headers of rebuilt XOR files have another order of elements.
                     let from = if is_redundancy_file(name) { data.len() - 80 } else { 0 };
                     let restored = &home.contents()[name];
                     assert!(restored.len() == data.len() && restored[from..] == data[from..], "{name} after {lost:?}");

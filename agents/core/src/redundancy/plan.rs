@@ -255,6 +255,9 @@ fn what_was_lost(unknown: Vec<Rank>, held: &Held<'_>) -> UnusableCheckpoint {
     let is_lost = |rank: &&Rank| !held.get(rank).into_iter().flatten().any(|(_, holding)| holding.complete);
     let mut lost: Vec<Rank> = known.iter().filter(is_lost).chain(&unknown).copied().collect();
     lost.sort_unstable();
+    if tolerance.is_some_and(|tolerance| lost.len() as u64 <= u64::from(tolerance)) {
+        return UnusableCheckpoint::NoDescriptor(unknown);
+    }
     UnusableCheckpoint::Lost(LostSet {
         scheme,
         group_id,

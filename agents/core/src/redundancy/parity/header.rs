@@ -110,6 +110,10 @@ impl ParityHeader {
             let (failures, members) = (self.left.len(), self.members.len());
             return Err(bad(origin, format!("a set of {members} members cannot lose {failures}")));
         }
+        if self.size().saturating_add(self.failures()) > self.scheme.places {
+            let (size, failures) = (self.size(), self.failures());
+            return Err(bad(origin, format!("there is no code for {size} members and {failures} losses")));
+        }
         for (member, files) in self.known().skip(1) {
             let expected = self.members[member as usize];
             if files.rank != expected {

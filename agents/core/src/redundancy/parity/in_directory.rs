@@ -35,7 +35,7 @@ pub fn open_set(
     }
     let too_many = RedundancyError::TooManyMissing { group_id, members, missing: missing.len() };
     let Some((chunk, failures)) = survivors.first().map(geometry) else { return Err(too_many) };
-    let restoration = Restoration::of(&(scheme.code)(members, failures), members, missing, group_id)?;
+    let restoration = Restoration::of((scheme.code)(members, failures), members, missing, group_id)?;
     let lost = lost(&survivors)?;
     let pool = BufferPool::new();
     let shape =
@@ -56,11 +56,12 @@ fn read_pieces(
     let Some(first) = lost.first() else { return Ok(()) };
     let places: Vec<Member> =
         survivors.iter().map(|survivor| Member { index: survivor.index, ..first.clone() }).collect();
+    let indices: Vec<u32> = places.iter().map(|place| place.index).collect();
     let mut readers = survivors.iter_mut().map(Reader::new).collect::<Result<Vec<_>, _>>()?;
     let size = first.piece_of(lost.len());
     let mut scratch = vec![0; size];
     for slot in 0..first.members {
-        let products: Vec<_> = places.iter().map(|place| restoration.products(slot, place.index)).collect();
+        let products = restoration.products(slot, &indices);
         for (offset, length) in pieces(first.chunk, size) {
             let mut sums = zeroed(first, lost.len() * length);
             for ((reader, place), products) in readers.iter_mut().zip(&places).zip(&products) {

@@ -29,23 +29,29 @@ pub fn chain(members: u32, missing: &[u32]) -> Vec<u32> {
     around.filter(|member| !missing.contains(member)).chain(missing.iter().rev().copied()).collect()
 }
 
-/// What each survivor multiplies its chunks by: for each missing member, slot by slot.
+/// What survivors multiply their chunks by.
 pub(super) struct Restoration {
-    /// For each slot, for each missing member, the factor of each member.
-    slots: Vec<Vec<Vec<u8>>>,
+    code: Code,
+    missing: Vec<u32>,
 }
 
 impl Restoration {
-    pub(super) fn of(code: &Code, members: u32, missing: &[u32], group_id: u32) -> Result<Self, RedundancyError> {
-        let too_many = || RedundancyError::TooManyMissing { group_id, members, missing: missing.len() };
-        let slots = (0..members).map(|slot| code.solve(slot, missing).ok_or_else(too_many));
-        Ok(Restoration { slots: slots.collect::<Result<_, _>>()? })
+    pub(super) fn of(code: Code, members: u32, missing: &[u32], group_id: u32) -> Result<Self, RedundancyError> {
+        if missing.len() as u64 > u64::from(code.failures()) {
+            return Err(RedundancyError::TooManyMissing { group_id, members, missing: missing.len() });
+        }
+        Ok(Restoration { code, missing: missing.to_vec() })
     }
 
-    /// The products of what a member has in a slot.
-    pub(super) fn products(&self, slot: u32, member: u32) -> Products {
-        let factors = self.slots[slot as usize].iter().map(|factors| factors[member as usize]);
-        Products::new(&factors.collect::<Vec<u8>>())
+    /// The products of what these members have in a slot, one for each missing member.
+    pub(super) fn products(&self, slot: u32, members: &[u32]) -> Vec<Products> {
+        // No more are missing than can be restored.
+        let factors = self.code.solve(slot, &self.missing).unwrap_or_default();
+        let of_member = |member: &u32| {
+            let factors = factors.iter().map(|of_missing| of_missing[*member as usize]);
+            Products::new(&factors.collect::<Vec<u8>>())
+        };
+        members.iter().map(of_member).collect()
     }
 }
 
@@ -67,13 +73,13 @@ pub fn rebuild_survivor(
         return Err(survivor.damaged_file("the set does not agree on its chunk size or members".into()));
     }
     let code = (header.scheme.code)(member.members, member.failures);
-    let restoration = Restoration::of(&code, member.members, missing, header.group_id())?;
+    let restoration = Restoration::of(code, member.members, missing, header.group_id())?;
     let mut reader = Reader::new(survivor)?;
     let size = member.piece_of(missing.len());
     let mut scratch = member.pool.take(size);
     let mut done = 0;
     for slot in 0..member.members {
-        let products = restoration.products(slot, member.index);
+        let products = restoration.products(slot, &[member.index]);
         for (offset, length) in pieces(member.chunk, size) {
             let mut sums = match &mut left {
                 Some(left) => receive(*left, missing.len() * length)?,
@@ -81,7 +87,7 @@ pub fn rebuild_survivor(
             };
             let own = &mut scratch[..length];
             let real = reader.read(member, slot, offset, own)?;
-            products.add(&own[..real], &mut sums, length);
+            products[0].add(&own[..real], &mut sums, length);
             right.send(sums).map_err(RedundancyError::right(DOING))?;
             done += length as u64;
             if progress(done) == ControlFlow::Break(()) {

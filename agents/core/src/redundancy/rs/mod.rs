@@ -47,6 +47,7 @@ pub static PARITY: ParityScheme = ParityScheme {
     extension: ".rs",
     put_left: header::put_left,
     read_left: header::read_left,
+    places: PLACES,
     code: Code::reed_solomon,
 };
 

@@ -179,6 +179,24 @@ fn every_loss_pattern_of_small_sets_is_restored_with_its_redundancy() {
 }
 
 #[test]
+fn header_of_more_members_than_the_code_has_places_is_refused() {
+    let files = |rank: u32| MemberFiles { rank: Rank(rank), files: Vec::new() };
+    let header = |members: u32| ParityHeader {
+        scheme: &PARITY,
+        chunk: 1,
+        checkpoint: ID,
+        ranks: members,
+        members: (0..members).map(Rank).collect(),
+        current: files(2),
+        left: vec![files(1), files(0)],
+    };
+    let read = |members: u32| ParityHeader::from_tree(&PARITY, &header(members).to_tree(), "input");
+    assert_eq!(read(254).unwrap(), header(254));
+    let refused = read(255).unwrap_err().to_string();
+    assert!(refused.contains("there is no code for 255 members and 2 losses"), "{refused}");
+}
+
+#[test]
 fn one_loss_more_than_declared_is_refused_and_changes_nothing() {
     let work = tempfile::tempdir().unwrap();
     encoded_set(work.path(), &[vec![100], vec![50], vec![70], vec![1]], 2, 64);

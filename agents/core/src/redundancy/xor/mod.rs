@@ -39,6 +39,7 @@ pub static PARITY: ParityScheme = ParityScheme {
     extension: ".xor",
     put_left: header::put_left,
     read_left: header::read_left,
+    places: u32::MAX,
     code: |members, _| Code::xor(members),
 };
 
