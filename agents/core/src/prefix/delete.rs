@@ -28,8 +28,8 @@ pub fn delete(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<boo
     delete_if(store, directory, |_, _| true)
 }
 
-/// As [`delete`], if `may_be_deleted` of the entry and of the current dataset, which are read as a part of the change of
-/// the index.
+/// As [`delete`], if `may_be_deleted` of the entry and of the current dataset, which are read as a part of the change
+/// of the index.
 pub(super) fn delete_if(
     store: &dyn DatasetStore,
     directory: &DirectoryName,

@@ -26,7 +26,8 @@ struct FoundDataset {
 /// # Errors
 /// When the store cannot be listed or its index cannot be written.
 pub fn restore(store: &dyn DatasetStore, now: NaiveDateTime, open: DatasetOpener) -> Result<usize, PrefixError> {
-    if store.index()?.is_some() {
+    // One that cannot be read is not lost: whoever reads it reports that.
+    if !matches!(store.index(), Ok(None)) {
         return Ok(0);
     }
     let found = found(store, now, open)?;

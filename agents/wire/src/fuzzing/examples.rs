@@ -317,6 +317,7 @@ pub fn settings(prefix: &Path) -> Settings {
         source: SourceName("scr".to_owned()),
         need: NeedPolicy { interval: 1, seconds: 60, overhead: 0.5 },
         schedule: Some(CheckpointSchedule::Every(Duration::from_secs(600))),
+        mtbf: Some(Duration::from_secs(43_200)),
         variables: VariablesPolicy::default(),
         halt_seconds: 60,
         allocation_end: Some(4_000_000_000),
