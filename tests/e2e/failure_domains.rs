@@ -73,3 +73,48 @@ fn a_manager_without_switches_refuses_a_topology() {
     let job = Job::new(&world, 0).allocation("failure_domain: topology");
     job.run(78).prints(&["allocation.failure_domain: this manager knows no switches"]);
 }
+
+#[test]
+fn with_too_few_racks_sets_avoid_common_nodes_and_a_notice_has_the_reason() {
+    let world = World::new();
+    let job = Job::new(&world, 2).allocation("racks: {a: \"node[0-4]\", b: node5}");
+    let restarted = losing(&world, job, &[1]);
+    assert_eq!((&restarted["source"], &restarted["rebuilt"]), (&json!("rebuilt"), &json!([1])), "{restarted}");
+    let notices: Vec<String> = world.all("notice").iter().map(|event| event["message"].to_string()).collect();
+    assert!(notices.iter().any(|message| message.contains("in too few failure domains for XOR")), "{notices:?}");
+}
+
+#[test]
+fn what_sets_survive_is_shown_before_a_run() {
+    let world = World::new();
+    let explained = |allocation: &str, redundancy: &str| {
+        let job = Job::new(&world, 4).allocation(allocation).redundancy(redundancy);
+        let shown = job.command(&["check", "--explain"], 0);
+        job.command(&["run", "--dry-run"], 0).prints(&["survives the loss of any"]);
+        shown.out.lines().find(|line| line.starts_with("checkpoint.redundancy: ")).unwrap().to_owned()
+    };
+    let racks = "racks: {a: \"node[0-3]\", b: \"node[4-7]\"}";
+    let of_xor = explained(racks, "[{scheme: xor, set_size: 4}]");
+    assert_eq!(of_xor, "checkpoint.redundancy: xor survives the loss of any 1 node, any 1 rack");
+    let of_rs = explained(racks, "[{scheme: rs, set_size: 4, failures: 2}]");
+    assert_eq!(of_rs, "checkpoint.redundancy: rs survives the loss of any 2 nodes, any 1 rack");
+    let alone = explained("failure_domain: node", "[{scheme: rs, set_size: 4, failures: 2}]");
+    assert_eq!(alone, "checkpoint.redundancy: rs survives the loss of any 2 nodes");
+}
+
+#[test]
+fn keys_that_contradict_each_other_are_refused() {
+    let world = World::new();
+    fs::write(world.path("racks"), "a node[0-1] b\n").unwrap();
+    for (keys, mistake) in [
+        (&["failure_domain: rack"][..], "`failure_domain: rack` needs `racks` or `racks_file`"),
+        (&["failure_domain: node", "racks: {a: node0}"], "`racks` has no effect with this `failure_domain`"),
+        (&["racks: {a: \"node[0-1]\", b: node1}"], "node1 is in the racks `a` and `b`"),
+        (&["racks: {a: \"node[\"}"], "rack `a`: `node[` is no host list"),
+        (&["racks_file: racks"], "line 1 of "),
+        (&["racks_file: other"], "cannot be read"),
+    ] {
+        let job = keys.iter().fold(Job::new(&world, 0), |job, line| job.allocation(line));
+        job.command(&["check"], 78).prints(&[mistake]);
+    }
+}

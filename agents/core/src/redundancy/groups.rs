@@ -378,20 +378,23 @@ pub(super) fn sets(
     let by_level = || sets_by_level(sites, rules, least);
     let formed = spread(scheme, sites, by_level, |sizes| sets_dealt_out(sites, rules, sizes, least));
     let too_small = |groups: &Groups| groups.groups.iter().any(|set| set.members.len() < least);
+    let other = || {
+        let dealt_out = |sizes: &DomainSizes| sets_dealt_out(sites, rules, sizes, least);
+        let groups = spread(scheme, &by_nodes(sites), || None, dealt_out)?;
+        let survives = groups.most_in_one_domain(sites) < least;
+        Ok((groups, survives))
+    };
     let mut groups = match formed {
-        Ok(groups) if !(has_larger_domains(sites) && too_small(&groups)) => groups,
-        Err(forced) if !has_larger_domains(sites) => return Err(forced),
-        formed => {
-            let dealt_out = |sizes: &DomainSizes| sets_dealt_out(sites, rules, sizes, least);
-            let groups = spread(scheme, &by_nodes(sites), || None, dealt_out)?;
-            let survives = groups.most_in_one_domain(sites) < least;
-            match formed {
-                // Larger sets survive as many failure domains, and more nodes.
-                Ok(_) if survives && !too_small(&groups) => groups,
-                Ok(formed) => formed,
-                Err(_) => Groups { shared: (!survives).then_some(SharedDomains { scheme }), ..groups },
-            }
+        // Larger sets survive the loss of as many failure domains, and of more nodes.
+        Ok(groups) if has_larger_domains(sites) && too_small(&groups) => match other() {
+            Ok((larger, true)) if !too_small(&larger) => larger,
+            Ok(_) | Err(_) => groups,
+        },
+        Err(_) if has_larger_domains(sites) => {
+            let (groups, survives) = other()?;
+            Groups { shared: (!survives).then_some(SharedDomains { scheme }), ..groups }
         }
+        formed => formed?,
     };
     let small: Vec<usize> = groups.groups.iter().map(|set| set.members.len()).filter(|size| *size < least).collect();
     groups.weaker = small.iter().min().map(|least_members| WeakerSets {
