@@ -296,7 +296,7 @@ fn failures_that_a_set_cannot_survive_are_refused_with_their_position() {
         |numbers: &str| format!("run: {{command: [a]}}\ncheckpoint:\n  redundancy:\n  - {{scheme: rs, {numbers}}}\n");
     let refused = mistakes_in(&spec("set_size: 4, failures: 4"));
     let expected = "checkpoint.redundancy[0].failures: with RS, a set of 4 members cannot lose 4";
-    assert!(refused.starts_with(&format!("job.yaml:4:38: {expected}\n")), "{refused}");
+    assert!(refused.starts_with(&format!("job.yaml:4:41: {expected}\n")), "{refused}");
     assert!(refused.contains("help: write fewer `failures`, or a larger `set_size`"), "{refused}");
     let refused = mistakes_in(&spec("set_size: 200, failures: 2"));
     assert!(refused.contains("with 2 failures a set can have at most 127 members"), "{refused}");

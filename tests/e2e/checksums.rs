@@ -83,7 +83,7 @@ fn changed_survivor_is_not_used_and_older_checkpoint_is_loaded() {
         let last = restarted(&world, &job, running);
         assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("cache")), "{changed}: {last}");
         let [(5, reason)] = &attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
-        assert!(reason.contains("lost ranks 1 and 2") && reason.contains(changed), "{reason}");
+        assert!(reason.contains("were lost (1 and 2)") && reason.contains(changed), "{reason}");
     }
 }
 

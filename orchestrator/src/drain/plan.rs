@@ -289,7 +289,7 @@ mod tests {
         assert!(plan.candidates.is_empty());
         let remnant = plan.remnant.unwrap();
         assert_eq!(remnant.checkpoint, CheckpointId(3));
-        assert!(remnant.incomplete.unwrap().contains("lost 2 member(s)"));
+        assert!(remnant.incomplete.unwrap().contains("two members of the XOR set "));
     }
 
     #[test]

@@ -387,7 +387,7 @@ fn an_incomplete_dataset_is_recorded_as_incomplete() {
     world.run(|_| false);
     let (id, reason) = incomplete(&world);
     assert_eq!(id, 1);
-    assert!(reason.contains("lost 2 member(s)"), "{reason}");
+    assert!(reason.contains("two members of the XOR set "), "{reason}");
     assert_eq!(world.prefix[&CheckpointId(1)].indexed, Some(false));
     assert!(!world.report().retry_may_help, "all that is left was copied");
 }

@@ -197,7 +197,7 @@ fn a_damaged_survivor_is_not_used_and_the_older_checkpoint_is_loaded() {
     world.plan.nodes.retain(|node| node.name.as_str() != "n1");
     assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
     let [(2, Location::Cache, reason)] = attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
-    assert!(reason.contains("lost ranks 1 and 3") && reason.contains("ckpt.3 is damaged"), "{reason}");
+    assert!(reason.contains("were lost (1 and 3)") && reason.contains("ckpt.3 is damaged"), "{reason}");
     let verified = |node: &str| world.orders_of(node).contains(&"verify");
     assert!(!verified("n0"), "the survivors are compared while the rebuild reads them");
 }
