@@ -2,8 +2,9 @@
 //!
 //! Only what belongs to this user is entered, records included: what others put into the prefix directory is added
 //! with `holdfast index add`, and so is a directory without a summary: a flush did not end there. Files are not read: a
-//! dataset is entered as complete if its summary is complete and all of its files have their sizes. Marks of failed restarts, and those of the user and of windows, are
-//! lost with the index: no [window](super::window) deletes what was entered here.
+//! dataset is entered as complete if its summary is complete and all of its files have their sizes. Marks of
+//! failed restarts, and those of the user and of windows, are lost with the index: no
+//! [window](super::window) deletes what was entered here.
 
 use chrono::NaiveDateTime;
 
