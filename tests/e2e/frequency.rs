@@ -55,7 +55,7 @@ fn with_auto_rare_failures_make_checkpoints_rare() {
         (&true.into(), &true.into(), &3_600_000_000_u64.into())
     );
     let explained = world.run(world.holdfast(["check", "--explain", "job.yaml"])).with_code(0);
-    explained.prints(&["checkpoint.every is auto: Daly's interval for a failure every 1000h (`health.mtbf`), but so"]);
+    explained.prints(&["checkpoint.every is auto: Daly's interval for a failure every 41d16h (`health.mtbf`), but so"]);
 }
 
 /// Without the key, the first one of variables is due after 3 min.

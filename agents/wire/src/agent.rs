@@ -435,8 +435,7 @@ vocabulary! {
         /// The number of files.
         files: u64,
     },
-    /// A checkpoint was deleted from the prefix directory: it is older than those that `checkpoint.flush.keep` keeps.
-    /// Since 1.12.
+    /// A checkpoint was deleted from the prefix directory: `checkpoint.flush.keep` keeps newer ones only. Since 1.12.
     PrefixDeleted {
         checkpoint: CheckpointId,
         /// Its directory below the prefix.

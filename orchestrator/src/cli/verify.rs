@@ -49,7 +49,11 @@ pub struct VerifyArgs {
     #[arg(value_name = "PATH", required_unless_present = "prefix")]
     paths: Vec<PathBuf>,
     /// All checkpoints of a prefix directory, several at a time: each file against its size and checksum
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["paths", "as_documented", "release", "engine", "config", "id"])]
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["paths", "as_documented", "release", "engine", "config", "id"]
+    )]
     prefix: Option<PathBuf>,
     /// Print a line for each damage and each note
     #[arg(long)]

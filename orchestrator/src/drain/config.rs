@@ -24,8 +24,8 @@ pub struct DrainConfig {
     pub crc: bool,
     /// Pack checkpoints into containers.
     pub container: Option<ContainerPolicy>,
-    /// Checkpoints of the job that stay in the prefix directory; 0 is all. If older ones are deleted, the files that were
-    /// just copied are verified, too.
+    /// Checkpoints of the job that stay in the prefix directory; 0 is all. If older ones are deleted, the files that
+    /// were just copied are verified, too.
     pub keep: u32,
     /// Requests that are under way at a time; at least one.
     pub requests_at_once: usize,

@@ -128,9 +128,9 @@ keys! {
         /// If no rank has called the checkpoint API so long after a launch, this is reported, because nothing is
         /// protected then. For the sources that are such calls, `scr` and `variables`. `none` = never.
         silent_api_after: Option<Duration> = duration_or_none().or(Some(Duration::from_secs(30))),
-        /// The mean time between failures of the job's nodes together, as far as you know it: `12h`. With `every: auto`,
-        /// the interval between checkpoints is the best for it. Default: the mean of the job's own failures, from the
-        /// first one.
+        /// The mean time between failures of the job's nodes together, as far as you know it: `12h`. With
+        /// `every: auto`, the interval between checkpoints is the best for it. Default: the mean of the job's own
+        /// failures, from the first one.
         mtbf: Option<Duration> = duration().optional(),
         /// A run is considered hung if, for this long, no rank has produced output and every rank is either waiting in
         /// a call of the API or idle: no call, less than 1 % of a processor, no I/O. It is then relaunched from its

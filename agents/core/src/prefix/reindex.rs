@@ -1,9 +1,10 @@
 //! An index that was lost is made again from the directories of the datasets.
 //!
-//! Only what belongs to this user is entered, records included: what others put into the prefix directory is added with
-//! `holdfast index add`, and so is a directory without a summary: a flush did not end there. Files are not read: a dataset is entered as complete if its summary is
-//! complete and all of its files have their sizes. Marks of failed restarts, and those of the user and of windows, are
-//! lost with the index: no [window](super::window) deletes what was entered here.
+//! Only what belongs to this user is entered, records included: what others put into the prefix directory is added
+//! with `holdfast index add`, and so is a directory without a summary: a flush did not end there. Files are not read: a
+//! dataset is entered as complete if its summary is complete and all of its files have their sizes. Marks of
+//! failed restarts, and those of the user and of windows, are lost with the index: no
+//! [window](super::window) deletes what was entered here.
 
 use chrono::NaiveDateTime;
 
@@ -88,7 +89,7 @@ mod tests {
 
     use super::super::publish::{Publication, begin};
     use super::super::summary::{RankFiles, Summary, SummaryFile};
-    use super::super::tests::world::{PosixWorld, TestStore, each_store, some_time};
+    use super::super::tests::world::{PosixWorld, TestStore, some_time};
     use super::super::{fetch, new_directory};
     use super::*;
     use crate::store::dataset_files::open_plain;
@@ -119,7 +120,9 @@ mod tests {
 
     #[test]
     fn a_lost_index_is_made_again_as_it_was() {
-        each_store(|world| {
+        {
+            // A store in memory keeps its index elsewhere.
+            let world = &PosixWorld::new();
             let store = world.store();
             assert_eq!(restored(world), 0, "nothing is there");
             assert!(store.index().unwrap().is_none());
@@ -133,19 +136,21 @@ mod tests {
             assert_eq!(restored(world), 3);
             assert_eq!(index::read(store).unwrap().unwrap().entries(), before);
             assert_eq!(fetch::candidates(store).unwrap().first().unwrap().id, Some(CheckpointId(3)));
-        });
+        }
     }
 
     #[test]
     fn a_dataset_that_lost_a_file_is_not_entered_as_complete() {
-        each_store(|world| {
+        {
+            // A store in memory keeps its index elsewhere.
+            let world = &PosixWorld::new();
             let damaged = complete(world, 1, None);
             world.put(&format!("{damaged}/rank_0.ckpt"), b"cut");
             world.take_away(index::INDEX_FILE);
             assert_eq!(restored(world), 1);
             let entry = index::read(world.store()).unwrap().unwrap().entry(&damaged).unwrap();
             assert_eq!(entry.complete, Some(false));
-        });
+        }
     }
 
     #[test]

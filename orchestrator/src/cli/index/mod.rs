@@ -165,9 +165,9 @@ Examples:
   holdfast index prune --keep 3 --incomplete --yes job.yaml
 
 At least one rule is needed. The current checkpoint is never deleted, and neither is one that a job may be writing or
-that `holdfast index keep` keeps, nor, by --keep, a dataset that the application declared as output. Temporary files that killed processes left are removed,
-too. Files outside the directory of a checkpoint are listed and deleted with it. What belongs to other users is left
-alone. Without --yes you are asked, which needs a terminal.
+that `holdfast index keep` keeps, nor, by --keep, a dataset that the application declared as output. Temporary files
+that killed processes left are removed, too. Files outside the directory of a checkpoint are listed and deleted
+with it. What belongs to other users is left alone. Without --yes you are asked, which needs a terminal.
 
 JSON: {version, deleted: [{directory, id, outside: [path…], reason: old | incomplete | failed}…], dry_run}")]
     Prune(removal::PruneArgs),

@@ -605,7 +605,12 @@ fn older_checkpoints_are_deleted_after_the_drain_and_its_copies_are_read_first()
     world.left_out = [2, 1].into();
     world.configure(|config| config.keep = 2);
     world.run(|_| false);
-    let is = |wanted: fn(&DrainRequest) -> bool| move |action: &DrainAction| matches!(action, DrainAction::Request(_, request) if wanted(request));
+    let is = |wanted: fn(&DrainRequest) -> bool| {
+        move |action: &DrainAction| match action {
+            DrainAction::Request(_, request) => wanted(request),
+            _ => false,
+        }
+    };
     let verified = world.log.iter().position(is(|request| matches!(request, DrainRequest::Verify { .. }))).unwrap();
     let kept =
         world.log.iter().position(is(|request| matches!(request, DrainRequest::KeepWindow { keep: 2 }))).unwrap();

@@ -75,7 +75,12 @@ fn nothing_is_deleted_for_a_checkpoint_that_is_damaged_or_cannot_be_read() {
     world.checkpoint();
     world.nodes.get_mut(&"n1".into()).unwrap().damaged.extend((0..4).map(|rank| (CheckpointId(2), Rank(rank))));
     world.checkpoint();
-    let damaged = |event: &AgentEvent| matches!(event, AgentEvent::FlushDamaged { checkpoint: CheckpointId(2), reason, .. } if reason.contains("rank"));
+    let damaged = |event: &AgentEvent| match event {
+        AgentEvent::FlushDamaged { checkpoint, reason, .. } => {
+            *checkpoint == CheckpointId(2) && reason.contains("rank")
+        }
+        _ => false,
+    };
     assert!(world.events.iter().any(damaged));
     world.fail_orders(|_, order| matches!(order, Order::VerifyStored { .. }).then(disk_full));
     world.checkpoint();
