@@ -242,8 +242,8 @@ checkpoint:
 ";
     fs::write(directory.path().join("job.yaml"), spec).unwrap();
     let notes = [
-        "`checkpoint.redundancy[0].failure_domain` (line 6) has no effect: no set has two members on one node; leave \
-         it out",
+        "`checkpoint.redundancy[0].failure_domain` (line 6) has no effect: no set has two members on one node; \
+         `allocation.racks` sets larger failure domains; leave it out",
         "`checkpoint.data_plane` (line 7) has no effect: agents encrypt all data that they exchange; leave it out",
     ];
     for subcommand in [&["check", "job.yaml"][..], &["check", "--resolved", "job.yaml"], &["run", "job.yaml"]] {
@@ -255,7 +255,9 @@ checkpoint:
         assert!(!ran.out.contains("failure_domain") && !ran.out.contains("data_plane"), "{}", ran.out);
     }
     let reference = run(command(["check", "--reference"]).current_dir(directory.path())).out;
-    assert!(!reference.contains("failure_domain") && !reference.contains("data_plane"), "{reference}");
+    // That of the allocation.
+    assert_eq!(reference.matches("failure_domain:").count(), 1, "{reference}");
+    assert!(!reference.contains("data_plane"), "{reference}");
 }
 
 #[test]

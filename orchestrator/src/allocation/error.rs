@@ -62,8 +62,8 @@ pub enum AllocationError {
     Program(#[from] ProgramError),
     /// `failure_domain: topology` without one.
     #[error(
-        "the resource manager knows no switches (in Slurm: `scontrol show topology`); write `failure_domain: rack` with \
-         `racks`, or leave the key out"
+        "the resource manager knows no switches (in Slurm: `scontrol show topology`); write `failure_domain: rack` \
+         with `racks`, or leave the key out"
     )]
     NoTopology,
     /// An error of one manager: the spec or the environment does not suit it.

@@ -131,7 +131,7 @@ keys! {
         let facts = chosen(section, manager);
         let counts_hosts = facts.is_some_and(|facts| facts.nodes == NodeCount::Hosts);
         let nodes = if counts_hosts { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
-        let racks = section.has("racks").then_some(racks);
+        let racks = Some(racks).filter(|racks| !racks.is_empty());
         let failure_domains = failure_domain::read(section, failure_domain, racks, racks_file, facts);
         let makes_nodes = facts.is_some_and(ManagerFacts::has_virtual_nodes);
         let manager = facts.map(|facts| facts.name);

@@ -22,7 +22,7 @@ static KEYS: [WithoutChoice; 2] = [
         section: "checkpoint.redundancy",
         key: "failure_domain",
         value: "node",
-        always: "no set has two members on one node",
+        always: "no set has two members on one node; `allocation.racks` sets larger failure domains",
     },
 ];
 

@@ -115,8 +115,8 @@ pub struct WeakerSets {
 /// There are too few failure domains for sets without two members in one: sets avoid common nodes only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the nodes with ranks are in too few failure domains for {scheme} without two members of a set in one: sets have no \
-     two members on one node, and the loss of a failure domain may not be survived; use nodes of more failure domains"
+    "the nodes with ranks are in too few failure domains for {scheme} without two members of a set in one: sets have \
+     no two members on one node, and the loss of a failure domain may not be survived; use nodes of more of them"
 )]
 pub struct SharedDomains {
     pub scheme: Scheme,
