@@ -137,8 +137,19 @@ keys! {
         let manager = facts.map(|facts| facts.name);
         let faults = faults.unwrap_or_default().into_iter().flatten().collect();
         let (exclude, only) = (exclude.unwrap_or_default(), only.unwrap_or_default());
-        let allocated = Vec::new();
-        WrittenAllocation { manager, nodes, time_limit, failure_domains, faults, settings, makes_nodes, hosts, exclude, only, allocated }
+        WrittenAllocation {
+            manager,
+            nodes,
+            time_limit,
+            failure_domains,
+            faults,
+            settings,
+            makes_nodes,
+            hosts,
+            exclude,
+            only,
+            allocated: Vec::new(),
+        }
     }
 }
 

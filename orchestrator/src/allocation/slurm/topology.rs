@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 
-/// The leaf switch or block of each node. Lines of the tree plugin are `SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-3]`,
-/// those of the block plugin `BlockName=b1 BlockIndex=0 Nodes=n[1-3] BlockSize=3`.
+/// The leaf switch or block of each node. Lines of the tree plugin are `SwitchName=s1 Level=0 LinkSpeed=1
+/// Nodes=n[1-3]`, those of the block plugin `BlockName=b1 BlockIndex=0 Nodes=n[1-3] BlockSize=3`.
 pub(super) fn read(text: &str) -> BTreeMap<NodeName, String> {
     let mut found = BTreeMap::new();
     for line in text.lines() {
