@@ -31,6 +31,7 @@ mod scr_commands;
 mod services;
 mod sources;
 mod stalled_prefix;
+mod topology;
 
 use std::process::{Command, ExitCode};
 

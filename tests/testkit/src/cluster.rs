@@ -23,6 +23,7 @@ const STEPS: u32 = 120;
 /// Microseconds, Linux's default.
 const CPU_PERIOD: f64 = 100_000.0;
 const SLURM_CONF: &str = "/etc/slurm/slurm.conf";
+const TOPOLOGY_CONF: &str = "/etc/slurm/topology.conf";
 /// All machines of the cluster.
 const MACHINES: [&str; 7] = ["ctl", "n1", "n2", "n3", "n4", "n5", "n6"];
 /// The nodes among them.
@@ -287,6 +288,27 @@ impl Cluster {
         Configured(self)
     }
 
+    /// Gives Slurm this topology (lines of topology.conf), until the result is dropped. Its controller is restarted.
+    pub fn with_topology(&self, lines: &str) -> Topology<'_> {
+        self.on("ctl", &format!("printf '{lines}' >{TOPOLOGY_CONF}"));
+        self.on(
+            "ctl",
+            &format!("cp {SLURM_CONF} {SLURM_CONF}.before && echo TopologyPlugin=topology/tree >>{SLURM_CONF}"),
+        );
+        self.restart_controller();
+        until("Slurm's topology", || self.on("ctl", "scontrol show topology 2>&1").contains("SwitchName="));
+        Topology(self)
+    }
+
+    fn restart_controller(&self) {
+        let pid = || self.on("ctl", "pidof slurmctld || true");
+        let before = pid();
+        self.on("ctl", "pkill -TERM slurmctld");
+        until("another controller", || !pid().is_empty() && pid() != before);
+        until("the controller", || self.on("ctl", "scontrol ping").contains(" UP"));
+        until("the nodes", || !self.on("ctl", "sinfo -h -o %T").contains("unk"));
+    }
+
     /// Gives all nodes together this share of the machine's processors, until the result is dropped.
     pub fn slow_down(&self, share: f64) -> Slow<'_> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -357,6 +379,17 @@ pub struct Configured<'a>(&'a Cluster);
 impl Drop for Configured<'_> {
     fn drop(&mut self) {
         self.0.on("ctl", &format!("mv {SLURM_CONF}.before {SLURM_CONF} && scontrol reconfigure"));
+    }
+}
+
+/// A topology of Slurm; dropping it undoes it.
+#[derive(Debug)]
+pub struct Topology<'a>(&'a Cluster);
+
+impl Drop for Topology<'_> {
+    fn drop(&mut self) {
+        self.0.on("ctl", &format!("mv {SLURM_CONF}.before {SLURM_CONF} && rm {TOPOLOGY_CONF}"));
+        self.0.restart_controller();
     }
 }
 
