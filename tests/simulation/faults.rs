@@ -30,7 +30,8 @@ impl World {
         }
         let kinds = if self.scenario.faults.interference { 100 } else { 68 };
         match self.dice.below(kinds) {
-            0..22 => self.node_dies(at),
+            0..8 => self.rack_dies(at),
+            8..22 => self.node_dies(at),
             22..42 if self.nodes[at as usize].agent.is_some() => {
                 trace!(self, "n{at}: its agent dies alone");
                 self.agent_dies(at);
@@ -126,6 +127,14 @@ impl World {
             (node.slow, node.slow_until) = (slow, self.now + lasts);
         }
         self.oracle.slow_nodes = true;
+    }
+
+    /// All nodes of the rack of a node die at once.
+    fn rack_dies(&mut self, at: NodeIndex) {
+        let first = at - at % self.scenario.in_rack;
+        for at in first..(first + self.scenario.in_rack).min(self.scenario.nodes) {
+            self.node_dies(at);
+        }
     }
 
     pub fn node_dies(&mut self, at: NodeIndex) {

@@ -44,6 +44,8 @@ pub struct FaultRates {
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub nodes: NodeIndex,
+    /// Nodes of a rack, which is a failure domain and may be lost as a whole.
+    pub in_rack: u32,
     pub config: Config,
     pub settings: Settings,
     /// Iterations until the application is done.
@@ -76,7 +78,9 @@ impl Scenario {
         let spares = if large { nodes / 100 } else { dice.below(1 + nodes / 2) };
         let needed = nodes - spares;
         let per_node = if large || dice.percent(60) { 1 } else { 1 + dice.below(3_u32) };
-        let allocated = |at| AllocatedNode { name: name(at), failure_domain: format!("n{at}") };
+        let mut racks = Dice(seed ^ 0x7ac5);
+        let in_rack = if racks.percent(25) { 1 + racks.below(4_u32) } else { 1 };
+        let allocated = |at| AllocatedNode { name: name(at), failure_domain: format!("rack{}", at / in_rack) };
         let mut config = Config::new((0..nodes).map(allocated).collect(), needed, per_node);
         config.min_nodes = if large { needed - 20 } else { 1 + dice.below(needed) };
         config.attempts = if large { 8 } else { dice.below(10) };
@@ -116,6 +120,7 @@ impl Scenario {
         let container = ContainerPolicy { kind: ContainerKind::Sion, files: 2 };
         Scenario {
             nodes,
+            in_rack,
             container: Dice(seed ^ 0x5107).percent(40).then_some(container),
             settings: settings(&mut dice, large),
             iterations: if large { 5 } else { 2 + dice.below(10_u32) },

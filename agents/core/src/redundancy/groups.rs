@@ -489,14 +489,28 @@ pub(super) fn by_domain(sites: &[Site]) -> Vec<usize> {
 }
 
 /// True if a failure domain has several nodes.
-pub(super) fn has_larger_domains(sites: &[Site]) -> bool {
+fn has_larger_domains(sites: &[Site]) -> bool {
     let nodes: BTreeSet<(u32, u32)> = sites.iter().map(|site| (site.domain, site.node)).collect();
     let domains: BTreeSet<u32> = sites.iter().map(|site| site.domain).collect();
     nodes.len() > domains.len()
 }
 
+/// Groups over failure domains; with too few of them, over nodes.
+pub(super) fn or_by_nodes(
+    scheme: Scheme,
+    sites: &[Site],
+    form: impl Fn(&[Site]) -> Result<Groups, ForcedLocal>,
+) -> Result<Groups, ForcedLocal> {
+    form(sites).or_else(|forced| {
+        if !has_larger_domains(sites) {
+            return Err(forced);
+        }
+        Ok(Groups { shared: Some(SharedDomains { scheme }), ..form(&by_nodes(sites))? })
+    })
+}
+
 /// The same sites, where only nodes are lost together.
-pub(super) fn by_nodes(sites: &[Site]) -> Vec<Site> {
+fn by_nodes(sites: &[Site]) -> Vec<Site> {
     sites.iter().map(|site| Site::on_node(site.node)).collect()
 }
 

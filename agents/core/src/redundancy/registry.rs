@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use holdfast_model::{Level, Scheme};
 
 use super::files::SetFile;
-use super::groups::{GroupRules, GroupRulesError, Groups, SharedDomains, Site, by_nodes, has_larger_domains};
+use super::groups::{GroupRules, GroupRulesError, Groups, Site};
 use super::local::{self, Local};
 use super::numbers::{NumberError, OF_EVERY_DESCRIPTOR, SchemeNumber};
 use super::partner::Partner;
@@ -139,15 +139,7 @@ pub fn form(sites: &[Site], rules: GroupRules<'_>) -> Result<Groups, GroupRulesE
     let unknown = || GroupRulesError::UnknownScheme { asked: rules.scheme, known: names() };
     let scheme = get(rules.scheme).ok_or_else(unknown)?;
     check(rules)?;
-    let formed = scheme.form(sites, rules).or_else(|forced| {
-        if !has_larger_domains(sites) {
-            return Err(forced);
-        }
-        let mut groups = scheme.form(&by_nodes(sites), rules)?;
-        groups.shared = Some(SharedDomains { scheme: rules.scheme });
-        Ok(groups)
-    });
-    Ok(formed.unwrap_or_else(|forced| {
+    Ok(scheme.form(sites, rules).unwrap_or_else(|forced| {
         let mut groups = Groups::alone(local::NAME, sites.len());
         groups.forced_local = Some(forced);
         groups

@@ -5,7 +5,7 @@ use holdfast_model::{Level, RankDescriptor, Scheme};
 use super::error::RedundancyError;
 use super::groups::{
     DomainSizes, ForcedLocal, GroupRules, Groups, InconsistentDescriptors, NeighbourCopy, Ring, Site, by_domain,
-    levels, spread,
+    levels, or_by_nodes, spread,
 };
 use super::member::{GroupMember, MemberTask};
 use super::scheme::RedundancyScheme;
@@ -36,7 +36,8 @@ impl RedundancyScheme for Partner {
     }
 
     fn form(&self, sites: &[Site], rules: GroupRules<'_>) -> Result<Groups, ForcedLocal> {
-        spread(NAME, sites, || rings(sites, rules), |sizes| vec![dealt_out(sites, sizes)])
+        let over = |sites: &[Site]| spread(NAME, sites, || rings(sites, rules), |sizes| vec![dealt_out(sites, sizes)]);
+        or_by_nodes(NAME, sites, over)
     }
 
     /// Copies follow the ranks to their new nodes: the groups are those of the new placement.
@@ -105,7 +106,7 @@ fn dealt_out(sites: &[Site], sizes: &DomainSizes) -> Ring {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::SchemeNumbers;
+    use holdfast_model::{Descriptor, SchemeNumbers};
 
     use super::*;
     use crate::redundancy::groups::NeighbourCopy;
@@ -122,6 +123,30 @@ mod tests {
         let groups = form(&sites, GroupRules { scheme: NAME, numbers: &hop_distance(2) }).unwrap();
         let to: Vec<u32> = NeighbourCopy::of_groups(&groups, &sites).iter().map(|copy| copy.to_node).collect();
         assert_eq!(to, [2, 3, 0, 1]);
+    }
+
+    #[test]
+    fn ranks_that_moved_to_nodes_of_one_rack_are_copied_to_other_nodes() {
+        let asked = Descriptor {
+            index: 0,
+            enabled: true,
+            base: "/c".to_owned(),
+            scheme: NAME,
+            interval: 1,
+            numbers: hop_distance(1),
+        };
+        let described = RankDescriptor {
+            descriptor: asked,
+            directory: "/c/d".to_owned(),
+            groups: 0,
+            group_id: 0,
+            group_size: 0,
+            group_rank: 0,
+        };
+        let sites: Vec<Site> = (0..4).map(|node| Site { node, domain: 0 }).collect();
+        let groups = Partner.regroup(&sites, &mut [(); 4].map(|()| described.clone())).unwrap();
+        assert_eq!(NeighbourCopy::of_groups(&groups, &sites).len(), 4);
+        assert!(groups.shared.is_some());
     }
 
     #[test]
