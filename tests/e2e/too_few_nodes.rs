@@ -30,7 +30,7 @@ fn records_checkpoint_with_two_missing_members_as_incomplete() {
     let job = Job::new(&world, 0).holding_after(5).flush("{every: 3}");
     let both = ["{node: 1, after_checkpoint: 5}", "{node: 2, after_checkpoint: 5}"];
     let ran = both.into_iter().fold(job.clone(), Job::faults).run(75);
-    ran.prints(&["too few healthy nodes: 2 left, 4 needed", "could not be completed", "lost 2 member"]);
+    ran.prints(&["too few healthy nodes: 2 left, 4 needed", "could not be completed", "two members of the XOR set"]);
     // Another allocation continues from it.
     ran.prints(&["checkpoint 3 is complete there"]);
     assert_eq!(pfs::indexed(&world.prefix())[&5], Some(false));

@@ -556,7 +556,7 @@ fn orders_of_a_leader_outside_of_the_prefix_directory_are_refused() {
     for directory in forbidden(&attack) {
         let orders = examples::orders(&directory).into_iter();
         let orders = orders.filter(|what| names_directory(what, &directory)).collect::<Vec<_>>();
-        assert_eq!(orders.len(), 4, "{orders:?}");
+        assert_eq!(orders.len(), 5, "{orders:?}");
         for what in orders {
             order += 1;
             let mut message = serde_json::to_value(ToMember::Order { order, what: what.clone() }).unwrap();
