@@ -29,5 +29,5 @@ pub use reason::{
 };
 pub use report::{FaultReport, PrefixReport, RunReport, StepReport, StepResult};
 pub use screen::{OutputNotShown, OutputTurn, PairsView, Screen, ScreenStyle, View};
-pub use sentence::{kept_directory, virtual_text};
+pub use sentence::{domains_text, kept_directory, virtual_text};
 pub use vocabulary::{AgentReport, CommandKey, LogEvent};

@@ -401,8 +401,8 @@ pub fn kept_directory(node: &NodeName, path: &str, prefix: &Path) -> String {
     )
 }
 
-/// `1 rack`, `3 switches`.
-fn domains_text(number: usize, kind: &str) -> String {
+/// `1 rack`, `3 switches`: failure domains of this kind.
+pub fn domains_text(number: usize, kind: &str) -> String {
     let plural = match number {
         1 => "",
         _ if kind.ends_with("ch") => "es",

@@ -9,7 +9,7 @@ use holdfast_model::{Descriptor, NodeName};
 
 use super::settings;
 use crate::allocation::{Allocation, AllocationError};
-use crate::events::LogEvent;
+use crate::events::{LogEvent, domains_text};
 use crate::relaunch::placement::{first_placement, numbered};
 use crate::spec::value_kinds::spelling;
 use crate::spec::{DomainKind, FailureDomains, JobSpec, Step};
@@ -72,5 +72,5 @@ pub fn survival(spec: &JobSpec, step: &Step) -> Vec<String> {
 
 /// `any 2 racks`, `no node`.
 fn survived(number: usize, kind: DomainKind) -> String {
-    if number == 0 { format!("no {}", kind.noun()) } else { format!("any {}", kind.counted(number)) }
+    if number == 0 { format!("no {}", kind.noun()) } else { format!("any {}", domains_text(number, kind.noun())) }
 }

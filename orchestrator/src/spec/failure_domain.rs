@@ -40,16 +40,6 @@ impl DomainKind {
             DomainKind::Topology => "switch",
         }
     }
-
-    /// `1 rack`, `3 switches`.
-    pub fn counted(self, number: usize) -> String {
-        let plural = match (number, self) {
-            (1, _) => "",
-            (_, DomainKind::Topology) => "es",
-            _ => "s",
-        };
-        format!("{number} {}{plural}", self.noun())
-    }
 }
 
 /// The failure domains of nodes.

@@ -27,7 +27,7 @@ struct FoundDataset {
 /// # Errors
 /// When the store cannot be listed or its index cannot be written.
 pub fn restore(store: &dyn DatasetStore, now: NaiveDateTime, open: DatasetOpener) -> Result<usize, PrefixError> {
-    // One that cannot be read is not lost: whoever reads it reports that.
+    // One that cannot be read is not lost: the next read of it reports that.
     if !matches!(store.index(), Ok(None)) {
         return Ok(0);
     }

@@ -255,7 +255,7 @@ mod tests {
             let store = world.store();
             let of_other_job = flushed(world, "16", 1, &Dataset::default());
             mark_verified(store, &of_other_job).unwrap();
-            // Added by the user: without the mark. Marked in an index that somebody else wrote: without the name.
+            // Added by the user: without the mark. Marked in a foreign index: without the name.
             let added = verified(world, 2);
             let named = Dataset { name: Some("results".to_owned()), ..Dataset::default() };
             let foreign = flushed(world, "16", 3, &named);

@@ -215,7 +215,7 @@ impl ChangedPrefix {
     }
 }
 
-/// Makes a lost index again, and says so.
+/// Makes a lost index again, and reports it.
 fn restore_index(store: &dyn DatasetStore, output: Style) -> Result<(), PrefixError> {
     let entered = reindex::restore(store, Local::now().naive_local(), holdfast_formats::sion::dataset::open)?;
     if entered > 0 {

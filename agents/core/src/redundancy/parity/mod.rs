@@ -56,7 +56,7 @@ pub struct ParityScheme {
     pub put_left: fn(&mut Tree, &ParityHeader, WriteFiles),
     /// Reads them, nearest neighbour first: as many as members can be lost.
     pub read_left: fn(&Tree, &str) -> Result<Vec<MemberFiles>, RedundancyError>,
-    /// Members of a set and losses that it survives together, at most: what the code can tell apart.
+    /// Members of a set and losses that it survives together, at most: what the code distinguishes.
     pub places: u32,
     /// The code of a set of so many members, of which so many can be lost.
     pub code: fn(u32, u32) -> Code,

@@ -87,7 +87,7 @@ impl RedundancyScheme for Rs {
                 number: &SET_SIZE,
                 value: size,
                 why: format!("with {failures} failures a set can have at most {} members", (PLACES + 1 - failures) / 2),
-                expected: "a number of members that the code can tell apart",
+                expected: "a number of members that the code distinguishes",
                 help: "write a smaller `set_size` (8 to 16 are usual)",
             });
         }
