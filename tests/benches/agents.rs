@@ -11,8 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast::fleet::AgentClient;
-use holdfast_model::{CrcOnCopy, CrcPolicy, Generation, NodeName, Placement, Rank, RunNode, Scheme, VariablesLayout};
-use holdfast_wire::agent::{KillRequest, PollRequest};
+use holdfast_model::{
+    AsyncRedundancy, CrcOnCopy, CrcPolicy, Generation, LevelPolicy, NodeName, Placement, Rank, RunNode, Scheme,
+    SchemeNumbers, VariablesLayout,
+};
+use holdfast_wire::agent::{AgentEvent, KillRequest, PollRequest};
 use holdfast_wire::plan::PlanParts;
 use holdfast_wire::run::{AgentReady, AgentStart, Settings, SourceName, TrustMaterial};
 use holdfast_wire::{VERSION, environment, fixtures, trust};
@@ -45,6 +48,10 @@ pub struct Cluster {
     pub prefix: PathBuf,
     /// How the checkpoints of the next generation are protected.
     pub scheme: Scheme,
+    /// The numbers of the scheme.
+    pub numbers: SchemeNumbers,
+    /// The ranks of the next generation do not wait for the redundancy.
+    pub asynchronous: Option<AsyncRedundancy>,
     /// The checksums of the next generation.
     pub crc: CrcPolicy,
     /// The ranks of the next generation save variables, in this layout.
@@ -153,6 +160,8 @@ impl Cluster {
             agents: BTreeMap::new(),
             places: Vec::new(),
             scheme: Scheme::new("XOR"),
+            numbers: SchemeNumbers::default(),
+            asynchronous: None,
             crc: CrcPolicy { on_copy: CrcOnCopy::WithRedundancy, on_flush: true, on_restart: true, on_delete: false },
             variables: None,
             ranks: Vec::new(),
@@ -296,18 +305,26 @@ impl Cluster {
         // As the orchestrator does: the agents check for it.
         std::fs::create_dir_all(self.prefix.join(".holdfast"))?;
         let placement = Placement { nodes: nodes.collect(), leader: self.places[0].clone() };
-        let plan = PlanParts::new(
-            generation,
-            generation.0,
-            Arc::new(placement),
-            &settings(self.prefix.clone(), self.scheme, self.crc, self.variables),
-        )?;
+        let plan = PlanParts::new(generation, generation.0, Arc::new(placement), &self.settings())?;
         let mut sockets = BTreeMap::new();
         for (name, agent) in &self.agents {
             let accepted = self.runtime.block_on(self.client.run(agent.address, plan.request_to(name)?))?;
             sockets.insert(name.clone(), accepted.socket);
         }
         Ok((generation, sockets))
+    }
+
+    /// The usual settings of a job: all that is not requested has its default.
+    fn settings(&self) -> Settings {
+        let usual = fixtures::settings(self.prefix.clone(), "/tmp", 2, self.scheme);
+        let mut settings = Settings { crc: self.crc, piece_bytes: 256 << 10, ..usual };
+        settings.descriptors[0].numbers = self.numbers.clone();
+        settings.levels = [(0, LevelPolicy { behind: self.asynchronous, keep: None })].into();
+        if let Some(layout) = self.variables {
+            settings.source = SourceName("variables".to_owned());
+            settings.variables.layout = layout;
+        }
+        settings
     }
 
     /// All ranks carry out the order; returns the seconds of the slowest.
@@ -382,6 +399,19 @@ impl Cluster {
         })
     }
 
+    /// True while the redundancy of the newest checkpoint is made behind the ranks.
+    pub fn is_encoding(&self) -> Result<bool> {
+        let request = PollRequest { after: 0, wait_ms: 0, allocation_end: None, known: None };
+        let leader = self.agents[&self.places[0]].address;
+        let reply = self.runtime.block_on(self.client.poll(leader, &request, ANSWER))?;
+        let is_protected = reply.events.iter().rev().find_map(|event| match event.event {
+            AgentEvent::CheckpointComplete { protected, .. } => Some(!protected),
+            AgentEvent::CheckpointProtected { .. } => Some(true),
+            _ => None,
+        });
+        Ok(is_protected == Some(false))
+    }
+
     /// Processor seconds that all agents have used.
     pub fn processor_seconds(&self) -> Result<f64> {
         self.agents.values().map(Agent::processor_seconds).sum()
@@ -444,14 +474,4 @@ fn memory(pid: u32, figure: &str) -> Result<u64> {
 /// The prefix directory of drains, on disk; made and removed by the benchmark.
 pub fn drain_prefix() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("drain-prefix")
-}
-
-/// The usual settings of a job: one set over all nodes, all else by default.
-fn settings(prefix: PathBuf, scheme: Scheme, crc: CrcPolicy, variables: Option<VariablesLayout>) -> Settings {
-    let mut settings = Settings { crc, piece_bytes: 256 << 10, ..fixtures::settings(prefix, "/tmp", 2, scheme) };
-    if let Some(layout) = variables {
-        settings.source = SourceName("variables".to_owned());
-        settings.variables.layout = layout;
-    }
-    settings
 }

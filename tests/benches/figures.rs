@@ -19,6 +19,14 @@ impl Samples {
         }
     }
 
+    /// The value that so many percent of the samples do not exceed.
+    pub fn percentile(&self, percent: usize) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+        sorted.get(place).copied().unwrap_or(f64::NAN)
+    }
+
     fn least(&self) -> f64 {
         self.0.iter().copied().fold(f64::INFINITY, f64::min)
     }
@@ -47,6 +55,12 @@ pub fn title(text: &str) {
 /// A ratio, for orientation.
 pub fn ratio(what: &str, ratio: f64) {
     println!("  {what:<44} {ratio:7.2}");
+}
+
+/// A ratio that should be at most `aim`.
+pub fn at_most(what: &str, ratio: f64, aim: f64) {
+    let verdict = if ratio <= aim { "met" } else { "missed" };
+    println!("  {what:<44} {ratio:7.2}     aim: at most {aim}: {verdict}");
 }
 
 /// A ratio that should be at least `aim`.

@@ -8,6 +8,8 @@
 //! machine is visible in the spread. A ratio compares with a limit that is measured between the same tries.
 //!
 //! * [`encode`]: XOR encode in memory-backed cache, and the rebuild of a lost rank at restart;
+//! * [`protect`]: how long a checkpoint blocks a rank, with redundancy that it waits for, and that is made behind it;
+//! * [`sets`]: Reed-Solomon through the agents, and restarts with several lost nodes, beside XOR;
 //! * [`reed_solomon`]: the inner loops of Reed-Solomon on one core;
 //! * [`relaunch`]: from the loss of a node to running ranks, step by step;
 //! * [`drain`]: the copy to disk with checksums, and the index with a rebuild;
@@ -26,8 +28,8 @@
 //! * [`pairs`]: pairs of main and replica: fail-over, the cost of watching, checkpoints in shared memory;
 //! * [`pairs_mirror`]: how old the checkpoints on the second node of a pair are; part of `pairs`;
 //! * [`polls`]: the cost of polling up to 10,000 agents;
-//! * `agents`, `rank`, `variables_rank`, `rank_threads`, `pairs_copy`, `pairs_polling`, `simulated`, `loopback`,
-//!   `figures`: the agents, ranks and copies of a run, simulated agents, the limits, medians.
+//! * `agents`, `protected`, `rank`, `variables_rank`, `rank_threads`, `pairs_copy`, `pairs_polling`, `simulated`,
+//!   `loopback`, `figures`: the agents, ranks and copies of a run, simulated agents, the limits, medians.
 
 mod agents;
 mod allgather;
@@ -48,12 +50,15 @@ mod pairs_copy;
 mod pairs_mirror;
 mod pairs_polling;
 mod polls;
+mod protect;
+mod protected;
 mod rank;
 mod rank_threads;
 mod reed_solomon;
 mod relaunch;
 mod relaunch_many;
 mod routing;
+mod sets;
 #[path = "../fleet/simulated/mod.rs"]
 mod simulated;
 mod simulated_agents;
@@ -118,6 +123,8 @@ type Bench = (&'static str, fn(Extent) -> Result<()>);
 
 const BENCHES: &[Bench] = &[
     ("encode", encode::run),
+    ("protect", protect::run),
+    ("sets", sets::run),
     ("reed_solomon", reed_solomon::run),
     ("drain", drain::run),
     ("containers", containers::run),

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use holdfast_client::Client;
@@ -29,6 +29,33 @@ pub fn play() -> Result<()> {
                 let checkpoint = joined.start_checkpoint()?;
                 let path = joined.route_file(name(joined.rank().0))?;
                 write(&path, bytes, joined.rank().0, checkpoint.0)?;
+                client = Some(joined);
+                begun.elapsed().as_secs_f64()
+            }
+            ("save", Some(mut joined)) => {
+                let begun = Instant::now();
+                let checkpoint = joined.start_checkpoint()?;
+                let path = joined.route_file(name(joined.rank().0))?;
+                write(&path, bytes, joined.rank().0, checkpoint.0)?;
+                if !joined.complete_checkpoint(true)?.kept {
+                    return Err(format!("checkpoint {checkpoint} was not kept").into());
+                }
+                client = Some(joined);
+                begun.elapsed().as_secs_f64()
+            }
+            // The same bytes, into a file that the program names itself.
+            ("plain", Some(joined)) => {
+                let path = plain_file(joined.rank().0);
+                let begun = Instant::now();
+                write(&path, bytes, joined.rank().0, 0)?;
+                let seconds = begun.elapsed().as_secs_f64();
+                std::fs::remove_file(path)?;
+                client = Some(joined);
+                seconds
+            }
+            ("compute", Some(joined)) => {
+                let begun = Instant::now();
+                std::hint::black_box(compute(bytes));
                 client = Some(joined);
                 begun.elapsed().as_secs_f64()
             }
@@ -66,6 +93,23 @@ fn accept_restart(mut client: Client, bytes: u64) -> Result<Client> {
         }
     }
     Ok(client)
+}
+
+/// In memory, as the caches.
+fn plain_file(rank: u32) -> PathBuf {
+    Path::new("/dev/shm").join(format!("holdfast-bench-plain.{}.{rank}", std::process::id()))
+}
+
+/// The same work at each call: about as long as the redundancy of so many bytes takes.
+fn compute(bytes: u64) -> f64 {
+    let mut cells = vec![0.5_f64; 4096];
+    for round in 0..bytes / (6 * 4096) {
+        let edge = round as f64 * 1e-9;
+        for at in 1..cells.len() - 1 {
+            cells[at] = (cells[at - 1] + cells[at] + cells[at + 1] + edge) / 3.0;
+        }
+    }
+    cells.iter().sum()
 }
 
 fn name(rank: u32) -> String {

@@ -1,9 +1,11 @@
 //! The inner loops of Reed-Solomon on one core, beside XOR and memcpy: bytes of data a second, for so many chunks of
-//! data and so many rows of redundancy data. Rebuilding multiplies as often as encoding, with other factors.
+//! data and so many rows of redundancy data, in the field of the scheme RS and in that of FTI's level 3. Rebuilding
+//! multiplies as often as encoding, with other factors.
 
 use std::hint::black_box;
 
-use holdfast_core::galois::bytes::{Kernel, Products};
+use holdfast_core::galois::products::{Field, Kernel, Products};
+use holdfast_core::galois::rows::{self, Row};
 use holdfast_core::redundancy::parity::code::Code;
 use holdfast_core::redundancy::piece::xor_into;
 use rustix::time::{ClockId, clock_gettime};
@@ -18,42 +20,51 @@ const DATA: usize = 96 << 20;
 
 pub fn run(extent: Extent) -> Result<()> {
     let bytes = usize::try_from(extent.bytes)?.min(DATA);
-    let gfni = Kernel::usable().iter().any(|kernel| kernel.name.contains("GFNI"));
     for (chunks, rows) in [(8_u32, 2_u32), (10, 4)] {
         let length = bytes / chunks as usize / PIECE * PIECE;
         title(&format!("Reed-Solomon {chunks}+{rows}, {} MiB of data on one core", (length * chunks as usize) >> 20));
         let data: Vec<Vec<u8>> = (0..chunks).map(|chunk| vec![chunk as u8 + 1; length]).collect();
-        let code = Code::reed_solomon(chunks + rows, rows);
-        let kernels = Kernel::usable();
-        let products = |kernel: &Kernel| -> Vec<Products> {
-            (0..chunks).map(|chunk| Products::with(*kernel, &code.factors_of(chunk))).collect()
-        };
-        let products: Vec<Vec<Products>> = kernels.iter().map(products).collect();
-        let mut figures = vec![Samples::default(); kernels.len()];
         let (mut xor, mut memory) = (Samples::default(), Samples::default());
-        let mut sums = vec![0; PIECE * rows as usize];
         let mut copy = vec![0; length];
         for _ in 0..extent.tries {
             memory.add(speed(&data, |data| copy.copy_from_slice(data)));
-            xor.add(speed_of_pieces(&data, |_, piece| xor_into(&mut sums, piece)));
-            for (products, figure) in products.iter().zip(&mut figures) {
-                figure.add(speed_of_pieces(&data, |chunk, piece| products[chunk].add(piece, &mut sums, PIECE)));
-            }
-            black_box((&sums, &copy));
+            xor.add(speed_of_pieces(&data, |_, piece| xor_into(&mut copy, piece)));
+            black_box(&copy);
         }
         memory.show("memcpy", "GB/s");
         xor.show("XOR, one row", "GB/s");
-        for (kernel, figure) in kernels.iter().zip(&figures) {
-            figure.show(kernel.name, "GB/s");
-        }
-        let fastest = figures[0].median();
-        if gfni && chunks == 8 {
+        let code = Code::reed_solomon(chunks + rows, rows);
+        let fastest = products(extent, "GF(2^8)", &data, |chunk| code.factors_of(chunk as u32));
+        if chunks == 8 && Kernel::<u8>::usable().any(|kernel| kernel.name.contains("GFNI")) {
             at_least("fastest, GB/s", fastest, 10.0);
         }
         ratio("fastest / memcpy", fastest / memory.median());
         ratio("fastest / XOR", fastest / xor.median());
+        let of_fti: Vec<Vec<u16>> =
+            (0..rows as usize).map(|row| rows::factors(Row::Parity(row), chunks as usize)).collect();
+        let fastest = products(extent, "GF(2^16)", &data, |chunk| of_fti.iter().map(|row| row[chunk]).collect());
+        ratio("fastest / memcpy", fastest / memory.median());
     }
     Ok(())
+}
+
+/// Shows the figures of each kernel of a field, and returns that of the fastest.
+fn products<E: Field>(extent: Extent, field: &str, data: &[Vec<u8>], factors: impl Fn(usize) -> Vec<E>) -> f64 {
+    let factors: Vec<Vec<E>> = (0..data.len()).map(factors).collect();
+    let mut sums = vec![0; PIECE * factors[0].len()];
+    let mut kernels: Vec<(Kernel<E>, Samples)> = Kernel::usable().map(|kernel| (kernel, Samples::default())).collect();
+    for _ in 0..extent.tries {
+        for (kernel, figure) in &mut kernels {
+            let products: Vec<Products<E>> =
+                factors.iter().map(|factors| Products::new(factors).with(*kernel)).collect();
+            figure.add(speed_of_pieces(data, |chunk, piece| products[chunk].add(piece, &mut sums, PIECE)));
+            black_box(&sums);
+        }
+    }
+    for (kernel, figure) in &kernels {
+        figure.show(&format!("{field}: {}", kernel.name), "GB/s");
+    }
+    kernels[0].1.median()
 }
 
 /// Gigabytes a second of a function that takes each chunk.

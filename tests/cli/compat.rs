@@ -1,6 +1,7 @@
 //! The commands of SCR, under their own names, compared with what SCR's commands printed and returned.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -101,8 +102,14 @@ fn installed_modules_are_replaced_and_those_of_others_are_not() {
     let text = fs::read_to_string(&module).unwrap();
     fs::write(&module, text.lines().next().unwrap()).unwrap();
     let install = |options: &[&str]| run(command(["compat", "install"]).args(options).arg(links.0.path()));
+    let count = || fs::read_dir(links.0.path()).unwrap().count();
+    let (mut reader, installed) = (fs::File::open(&module).unwrap(), count());
     assert_eq!(install(&[]).code, 0);
     assert_eq!(fs::read_to_string(&module).unwrap(), text, "one of another version is replaced");
+    let mut read = String::new();
+    reader.read_to_string(&mut read).unwrap();
+    assert_eq!(read, text.lines().next().unwrap(), "a script that reads it is not disturbed");
+    assert_eq!(count(), installed, "nothing else is left");
     fs::write(&module, "package scr_param;\n").unwrap();
     let refused = install(&[]);
     assert!(refused.code == 69 && refused.err.contains("scr_param.pm: was not installed by"), "{}", refused.err);

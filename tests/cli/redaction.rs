@@ -19,7 +19,7 @@ const CHANGING: [(&str, &str); 9] = [
     (r"\b\d\d:\d\d:\d\d(\.\d+)?", "[time]"),
     (r"\b\d+(\.\d+)? (ms|s|min|h)\b", "[duration]"),
     (r"\b\d+(\.\d+)? [KMG]?i?B/s", "[speed]"),
-    (r#""(seconds|pid|at|ms|\w+_ms|millis|after|orchestrator)": ?\d+(\.\d+)?"#, r#""$1": [number]"#),
+    (r#""(seconds|pid|at|ms|\w+_ms|\w*millis|\w+_permille|after|orchestrator)": ?\d+(\.\d+)?"#, r#""$1": [number]"#),
     (r"pid \d+", "pid [number]"),
 ];
 

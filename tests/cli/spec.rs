@@ -796,13 +796,15 @@ fn keys_without_effect_with_the_selected_launcher_are_refused_with_their_positio
 }
 
 #[test]
-fn a_bandwidth_limits_asynchronous_flushes_only() {
+fn a_bandwidth_limits_asynchronous_flushes_and_the_verification_only() {
     let message = mistakes_in("checkpoint: {flush: {bandwidth: 1MB/s}}\nrun: {command: [a]}\n");
     assert!(
         message.starts_with("job.yaml:1:33: checkpoint.flush.bandwidth: `bandwidth` has no effect with"),
         "{message}"
     );
-    assert!(message.contains("help: it limits asynchronous flushes only"), "{message}");
+    assert!(message.contains("help: it limits asynchronous flushes, and the verification for `keep`"), "{message}");
+    let verified = parse("checkpoint: {flush: {keep: 2, bandwidth: 1MB/s}}\nrun: {command: [a]}\n");
+    assert_eq!(verified.steps[0].checkpoint.flush.bandwidth, 1 << 20);
     let spec = parse("checkpoint: {flush: {mode: async, bandwidth: 1MB/s}}\nrun: {command: [a]}\n");
     assert_eq!(spec.steps[0].checkpoint.flush.bandwidth, 1 << 20);
 }

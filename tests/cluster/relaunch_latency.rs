@@ -74,7 +74,7 @@ fn main() {
 fn one(cluster: &Cluster, extent: &Extent, round: usize) -> Vec<Option<i64>> {
     let job =
         cluster.submit(&format!("latency-{round}"), &spec(extent), "--nodes=6 --time=20", "holdfast run job.yaml");
-    job.wait_for("checkpoint 1 complete");
+    job.wait_for("checkpoint 1 protected");
     let killed = now_ms();
     cluster.docker("kill", "n3");
     job.wait_for("generation 2 launched").wait_for("rebuilt: rank 2");

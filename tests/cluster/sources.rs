@@ -7,9 +7,9 @@ use holdfast_testkit::cluster::{Cluster, Job, heat_of};
 
 use crate::mpi::OPEN_MPI;
 
-/// Kills the second node after the third checkpoint.
+/// Kills the second node when the third checkpoint is protected.
 fn loses_a_node(cluster: &Cluster, job: &Job<'_>) {
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n2");
 }
 

@@ -92,6 +92,22 @@ fn packs_files_with_those_of_lost_member_and_next_run_fetches_from_containers() 
 }
 
 #[test]
+fn an_agent_that_is_started_again_during_the_copy_goes_on_where_the_stream_ends() {
+    let world = World::new();
+    let job = draining(&world).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
+    job.faults("{node: 2, during: copy, action: kill-agent}").run(75);
+    assert_eq!(world.all("rebuilt_in_prefix").len(), 0);
+    let log = fs::read_to_string(world.prefix().join(".holdfast/agents/node2.log")).unwrap();
+    let continued = log.lines().find(|line| line.contains("copy_continued")).unwrap_or_else(|| panic!("{log}"));
+    // At least the file after which the agent was killed.
+    assert!(continued.contains(" container=") && !continued.contains(" bytes=0"), "{continued}");
+    let directory = pfs::current(&world.prefix()).unwrap();
+    assert_eq!(files_of_ranks(&directory), BTreeSet::new(), "everything is in the container");
+    world.run(world.holdfast(["verify", directory.to_str().unwrap()])).with_code(0);
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn index_add_restores_lost_part_and_verify_is_content() {
     let world = World::new();
     let drain = "drain: {container: {kind: sion, files: 4}}";

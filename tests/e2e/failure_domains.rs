@@ -5,23 +5,15 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::job::Job;
+use crate::losses::{self, run_with_losses};
+use crate::pages::{run_example, status_of_example};
 use crate::world::World;
 
 const RACKS: &str = "racks: {a: \"node[0-1]\", b: \"node[2-3]\", c: \"node[4-5]\"}";
 
-/// A job on four of six nodes, which loses these nodes at once; returns how it restarted.
+/// Runs a job on four of six nodes, which loses these nodes at once; returns how it restarted.
 fn losing(world: &World, job: Job<'_>, nodes: &[u32]) -> Value {
-    let faults = nodes.iter().map(|node| format!("{{node: {node}, after_checkpoint: 5}}"));
-    let job = faults.fold(job.holding_after(5), |job, fault| job.faults(&fault));
-    let mut running = job.start();
-    for node in nodes.iter().map(|node| format!("node{node}")) {
-        running.sees(&node, |event| event["event"] == "node_down" && event["node"] == node.as_str());
-    }
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
-    world.all("restarted").pop().unwrap()
+    run_with_losses(&losses::losing(job.holding_after(5), nodes, 5), world, nodes)
 }
 
 /// The nodes with ranks of the generations.
@@ -117,4 +109,27 @@ fn keys_that_contradict_each_other_are_refused() {
         let job = keys.iter().fold(Job::new(&world, 0), |job, line| job.allocation(line));
         job.command(&["check"], 78).prints(&[mistake]);
     }
+}
+
+#[test]
+fn example_of_the_page_loses_a_rack_and_continues() {
+    let world = World::new();
+    let events = run_example(&world, "failure-domains.md");
+    let last = events.iter().rfind(|event| event["event"] == "restarted").unwrap();
+    assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(2), &json!([0, 1])), "{last}");
+    let (text, status) = status_of_example(&world);
+    assert_eq!(status["failure_domains"]["kind"], "rack", "{status}");
+    let number = &status["failure_domains"]["number"];
+    assert!(text.contains(&format!("failure domains: {number} racks")), "{text}");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn what_sets_survive_is_in_the_json_of_the_explanation() {
+    let world = World::new();
+    let job = Job::new(&world, 4).allocation("racks: {a: \"node[0-3]\", b: \"node[4-7]\"}");
+    let shown = job.command(&["check", "--explain", "--json"], 0).json();
+    let level = &shown["levels"].as_object().unwrap().values().next().unwrap()[0];
+    let survived = (&level["scheme"], &level["survived_nodes"], &level["survived_domains"], &level["domain"]);
+    assert_eq!(survived, (&json!("xor"), &json!(1), &json!(1), &json!("rack")));
 }

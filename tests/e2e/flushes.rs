@@ -282,3 +282,42 @@ fn finished_flush_in_the_background_is_done_in_the_transfer_file() {
     running.ends_with(0);
     world.assert_nothing_is_left();
 }
+
+#[test]
+fn several_flushes_wait_for_their_turn_and_survive_the_death_of_agents_and_of_the_orchestrator() {
+    let world = World::new();
+    // The first is so slow that the others wait until something waits for all of them: the end of the run.
+    let job = Job::new(&world, 0).flush("{every: 1, mode: async, bandwidth: 1}");
+    let job = job.checkpoint("cache: [{base: /tmp, keep: 9}]").holding_after(3);
+    let mut running = job.start();
+    running.sees_checkpoint(3);
+    let background = |sees: &Value| {
+        world.wait("the flushes in `holdfast status`", || {
+            let status = job.command(&["status", "--json"], 0).json();
+            (status["background"]["flushing"] == *sees).then_some(())
+        });
+    };
+    background(&json!([1, 2, 3]));
+    let shown = job.command(&["status"], 0).out;
+    assert!(shown.contains("in the background: flush of checkpoints 1, 2, 3"), "{shown}");
+    for node in ["node0", "node2"] {
+        signal(world.agent_pid(node), Signal::KILL);
+        running.sees("it is back", |event| {
+            event["event"] == "agent_ready" && event["node"] == node && event["again"] == true
+        });
+    }
+    running.signal(Signal::KILL);
+    running.end();
+    let mut second = job.start();
+    second.sees_event("took_over");
+    background(&json!([1, 2, 3]));
+    job.go_on();
+    second.ends_with(0);
+    job.assert_result();
+    let complete: Vec<_> = (1..=8).map(|id| (id, Some(true))).collect();
+    assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), complete);
+    assert_eq!(directories(&world), (1..=8).collect::<Vec<_>>(), "each in one directory");
+    assert_eq!(temporary_files(&world), [""; 0]);
+    assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_is_left();
+}

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::disk::Disk;
 use crate::job::Job;
+use crate::losses::losing;
 use crate::pfs;
 use crate::world::{Ran, Running, World};
 
@@ -107,8 +108,11 @@ fn index_that_cannot_be_written_ends_the_job_without_a_relaunch() {
     world.assert_nothing_is_left();
 }
 
-/// Starts a job with the cache of one node on a file system of its own, and returns the place of that. It is mounted
-/// when the agents are up, and before the ranks are launched.
+/// All checkpoints are on the disk.
+const ON_DISK: &str = "cache: [{base: /ssd}]";
+
+/// Starts a job with the directory `/ssd` of one node on a file system of its own. It is mounted when the agents are
+/// up, and before the ranks are launched.
 fn with_disk<'a>(
     world: &'a World,
     job: Job<'a>,
@@ -118,7 +122,7 @@ fn with_disk<'a>(
     let mut disk = Disk::new(world);
     let mounted = world.path("mounted");
     let wait = format!("until [ -e {} ]; do sleep 0.01; done", mounted.display());
-    let job = job.checkpoint("cache: [{base: /ssd}]").top(&format!("before: [{{command: [sh, -c, {wait:?}]}}]"));
+    let job = job.top(&format!("before: [{{command: [sh, -c, {wait:?}]}}]"));
     let running = job.start();
     let is_command = |line: &str| line.contains(&wait);
     world.wait("`before:`", || world.processes().iter().any(|(_, line)| is_command(line)).then_some(()));
@@ -147,7 +151,7 @@ fn fill(place: &Path) -> PathBuf {
 #[test]
 fn spare_with_a_full_cache_is_replaced_and_the_checkpoint_in_cache_is_used() {
     let world = World::new();
-    let job = Job::new(&world, 2).holding_after(5).faults("{node: 1, after_checkpoint: 5}");
+    let job = Job::new(&world, 2).checkpoint(ON_DISK).holding_after(5).faults("{node: 1, after_checkpoint: 5}");
     let (job, _disk, mut running) = with_disk(&world, job, "node4", |place| drop(fill(place)));
     let prevented = running.sees_event("restart_prevented");
     assert_eq!(prevented["faulty"], "node4", "{prevented}");
@@ -163,7 +167,8 @@ fn spare_with_a_full_cache_is_replaced_and_the_checkpoint_in_cache_is_used() {
 #[test]
 fn node_whose_cache_is_full_for_a_moment_stays() {
     let world = World::new();
-    let (job, _disk, mut running) = with_disk(&world, Job::new(&world, 0).holding_after(4), "node1", |_| {});
+    let job = Job::new(&world, 0).checkpoint(ON_DISK).holding_after(4);
+    let (job, _disk, mut running) = with_disk(&world, job, "node1", |_| {});
     running.sees_checkpoint(4);
     let place = world.node_root("node1").join("ssd");
     let filling = fill(&place);
@@ -181,4 +186,37 @@ fn node_whose_cache_is_full_for_a_moment_stays() {
     job.assert_result();
     assert_eq!(world.all("node_down").len(), 0);
     assert_eq!(world.all("generation_launched").len(), 1);
+}
+
+/// A checkpoint of the second level takes 4 MiB a node, half of it redundancy. There is no space for two, which are in
+/// the cache while the newer one is made.
+#[test]
+fn checkpoint_of_the_second_level_without_space_is_dropped_and_the_older_one_survives_two_lost_nodes() {
+    let world = World::new();
+    let levels = "[{scheme: xor, set_size: 4, cache: /memory}, \
+                  {scheme: rs, set_size: 4, failures: 2, every: 3, cache: /ssd, keep: 1}]";
+    let mut job = Job::new(&world, 2).redundancy(levels).checkpoint("cache: [{base: /memory, keep: 2}, {base: /ssd}]");
+    job.size = "1024x1024";
+    let job = losing(job.holding_after(8), &[1, 3], 8);
+    let leave_space_for_one = |place: &Path| {
+        let filling = File::options().write(true).open(fill(place)).unwrap();
+        let bytes = filling.metadata().unwrap().len();
+        filling.set_len(bytes - (7 << 20)).unwrap();
+    };
+    let (job, _disk, mut running) = with_disk(&world, job, "node2", leave_space_for_one);
+    for node in ["node1", "node3"] {
+        running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
+    }
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let dropped = world.all("checkpoint_failed");
+    assert!(dropped.iter().all(|event| event["checkpoint"] == 6), "{dropped:?}");
+    let reason = dropped[0]["reason"].as_str().unwrap();
+    assert!(reason.contains("No space left") && reason.contains("node2"), "{reason}");
+    // Checkpoints 7 and 8 survive one lost node only, and 6 was begun when 3 was the last that survives two.
+    let last = world.all("restarted").pop().unwrap();
+    let from = (&last["checkpoint"], &last["source"], &last["rebuilt"]);
+    assert_eq!(from, (&json!(3), &json!("rebuilt"), &json!([1, 3])), "{last}");
+    pfs::assert_current(&world.prefix(), 8);
 }

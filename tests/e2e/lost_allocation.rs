@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -71,7 +71,7 @@ impl<'a> Slurm<'a> {
     /// A job of two ranks on the node.
     fn job(&self) -> Job<'a> {
         let base = self.world.path("node");
-        fs::create_dir(&base).unwrap();
+        fs::create_dir_all(&base).unwrap();
         let mut job = Job::new(self.world, 0)
             .redundancy("[{scheme: local}]")
             .checkpoint(&format!("control: {{base: {base:?}}}"))
@@ -169,11 +169,9 @@ fn launches_that_a_manager_refuses_for_some_seconds_count_once() {
     world.assert_nothing_is_left();
 }
 
-#[test]
-fn directories_of_a_lost_job_whose_id_is_given_again_are_kept_and_a_drain_of_its_prefix_saves_them() {
-    let world = World::new();
-    let slurm = Slurm::new(&world);
-    let mut job = slurm.job().holding_after(4);
+/// A job that was lost after checkpoint 4, and whose id the next allocation has.
+fn lost(slurm: &Slurm<'_>) {
+    let (world, job) = (slurm.world, slurm.job().holding_after(4));
     let mut running = slurm.start(&job);
     running.sees_checkpoint(4);
     // Slurm ends all of its processes.
@@ -181,24 +179,56 @@ fn directories_of_a_lost_job_whose_id_is_given_again_are_kept_and_a_drain_of_its
     running.end();
     world.kill(|_| true);
     world.wait("the end of the job", || world.processes().is_empty().then_some(()));
-
     slurm.gives_the_id_again();
-    job.heat.clear();
-    let text = job.yaml().replace("/pfs\"", "/other\"");
+}
+
+/// The directory that an agent has kept of the lost job, as the log of the other job names it.
+#[track_caller]
+fn kept(world: &World) -> PathBuf {
+    let of_other = world.events_of(&world.path("other"));
+    let kept = of_other.iter().find(|event| event["event"] == "directory_kept").unwrap();
+    assert_eq!((&kept["node"], kept["prefix"].as_str()), (&"n1".into(), world.prefix().to_str()));
+    let path = PathBuf::from(kept["path"].as_str().unwrap());
+    assert!(path.is_dir());
+    path
+}
+
+#[test]
+fn directories_of_a_lost_job_whose_id_is_given_again_are_kept_and_a_drain_of_its_prefix_saves_them() {
+    let world = World::new();
+    let slurm = Slurm::new(&world);
+    lost(&slurm);
+    let text = slurm.job().yaml().replace("/pfs\"", "/other\"");
     let text = text.replace("allocation:\n  manager: local\n  nodes: 4\n", "");
     let spec = world.write("other.yaml", &text);
     let run = slurm.holdfast(&["run", &spec.to_string_lossy()]);
     let remedy = format!("holdfast drain --prefix {}", world.prefix().display());
     world.run(run).with_code(0).prints(&["n1: ", ".kept-", &remedy]);
-    let of_other = world.events_of(&world.path("other"));
-    let kept = of_other.iter().find(|event| event["event"] == "directory_kept").unwrap();
-    assert_eq!((&kept["node"], kept["prefix"].as_str()), (&"n1".into(), world.prefix().to_str()));
-    assert!(Path::new(kept["path"].as_str().unwrap()).is_dir());
+    let kept = kept(&world);
     world.run(slurm.holdfast(&["status", &spec.to_string_lossy()])).with_code(0).prints(&[".kept-", &remedy]);
 
     let prefix = world.prefix();
     let drain = slurm.holdfast(&["drain", "--prefix", &prefix.to_string_lossy()]);
     world.run(drain).with_code(0).prints(&["checkpoint 4 is complete"]);
-    assert!(!Path::new(kept["path"].as_str().unwrap()).exists());
+    assert!(!kept.exists());
+    assert_eq!(world.processes(), []);
+}
+
+#[test]
+fn a_job_with_pairs_reports_directories_of_a_lost_job_whose_id_it_has() {
+    let world = World::new();
+    let slurm = Slurm::new(&world);
+    lost(&slurm);
+    let text = format!(
+        "kind: replicated\njob: vision\nprefix: {:?}\ncheckpoint: {{control: {{base: {:?}}}}}\npairs:\n  - {{name: a, \
+         main: [holdfast, example, pair, \"{{side}}\", \"{{index}}\", \"1\"]}}\n",
+        world.path("other"),
+        world.path("node")
+    );
+    let spec = world.write("other.yaml", &text);
+    let run = slurm.holdfast(&["run", &spec.to_string_lossy()]);
+    let remedy = format!("holdfast drain --prefix {}", world.prefix().display());
+    world.run(run).with_code(0).prints(&["n1: ", ".kept-", &remedy]);
+    kept(&world);
     assert_eq!(world.processes(), []);
 }

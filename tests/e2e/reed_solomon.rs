@@ -6,34 +6,15 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::job::Job;
-use crate::pfs;
+use crate::losses::{losing, run_with_losses};
 use crate::world::World;
+use crate::{pages, pfs};
 
 const REDUNDANCY: &str = "[{scheme: rs, set_size: 4, failures: 2}]";
 
 /// A job whose sets of four survive the loss of two.
 fn job(world: &World, spares: u32) -> Job<'_> {
     Job::new(world, spares).redundancy(REDUNDANCY)
-}
-
-/// These nodes are lost after this checkpoint.
-fn losing<'a>(job: Job<'a>, nodes: &[u32], after: u32) -> Job<'a> {
-    let fault = |node: &u32| format!("{{node: {node}, after_checkpoint: {after}}}");
-    nodes.iter().map(fault).fold(job, |job, fault| job.faults(&fault))
-}
-
-/// Runs a job that waits until all these nodes are down; returns how it last restarted.
-fn run_with_losses(job: &Job<'_>, world: &World, nodes: &[u32]) -> Value {
-    let mut running = job.start();
-    for node in nodes.iter().map(|node| format!("node{node}")) {
-        running.sees(&node, |event| event["event"] == "node_down" && event["node"] == node.as_str());
-    }
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
-    pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
-    world.all("restarted").pop().unwrap()
 }
 
 #[test]
@@ -168,13 +149,8 @@ fn fewer_nodes_than_the_failures_need_are_reported_and_protect_as_far_as_they_ca
 
 #[test]
 fn example_of_the_page_loses_two_nodes_and_continues() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reed-solomon.md");
-    let page = fs::read_to_string(page).unwrap();
-    let spec = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let world = World::new();
-    let spec = world.write("job.yaml", spec);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0).prints(&["the job is finished"]);
-    let events = world.events_of(&world.path("heat-run"));
+    let events = pages::run_example(&world, "reed-solomon.md");
     let last = events.iter().rfind(|event| event["event"] == "restarted").unwrap();
     assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(2), &json!([1, 3])), "{last}");
     world.assert_nothing_is_left();

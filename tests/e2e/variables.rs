@@ -180,6 +180,23 @@ fn the_newest_checkpoint_of_a_higher_level_outlives_newer_ones_of_lower_levels()
 }
 
 #[test]
+fn level_3_with_reed_solomon_survives_the_loss_of_two_nodes_of_a_set() {
+    let world = World::new();
+    let job = job(&world).redundancy("[{scheme: rs, set_size: 4, failures: 2}]").heat("--level 3,1");
+    let job = job.holding_after(4).faults("{node: 1, after_checkpoint: 4}").faults("{node: 2, after_checkpoint: 4}");
+    let mut running = job.start();
+    for node in ["node1", "node2"] {
+        running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
+    }
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let last = restarted(&world);
+    assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(3), &json!([1, 2])), "4 is of level 1: {last}");
+    assert_drained(&world, 8);
+}
+
+#[test]
 fn a_restart_from_a_lower_level_keeps_the_newest_checkpoint_of_a_higher_one() {
     let world = World::new();
     // Levels 3, 1, 1, 1, 1, 3: after a restart from checkpoint 3, a node is lost with it and with all of level 1.

@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::job::Job;
-use crate::pfs;
 use crate::world::World;
+use crate::{pages, pfs};
 
 fn indexed(world: &World) -> Vec<u64> {
     pfs::indexed(&world.prefix()).into_keys().collect()
@@ -96,4 +96,29 @@ fn run_restarts_from_a_prefix_directory_that_lost_its_index() {
     assert_eq!((&restarted["checkpoint"], &restarted["source"]), (&json!(4), &json!("fetched")));
     let made_again = |event: &Value| event["message"].as_str().is_some_and(|it| it.contains("was made again with 1"));
     assert!(world.all("notice").iter().any(made_again));
+}
+
+#[test]
+fn the_verification_has_the_limit_of_bandwidth_until_the_end_of_the_run() {
+    let world = World::new();
+    let job = Job::new(&world, 0).flush("{every: 2, keep: 1, bandwidth: 1}");
+    job.run(0);
+    job.assert_result();
+    let events = world.events();
+    let last = events.iter().rposition(|event| event["event"] == "checkpoint_complete").unwrap();
+    let first = events.iter().position(|event| event["event"] == "prefix_deleted").unwrap();
+    assert!(first > last, "each node read its file of some kilobytes at a quarter of a byte a second");
+    assert_eq!((indexed(&world), deleted(&world).len()), (vec![8], 3));
+}
+
+#[test]
+fn example_of_the_page_leaves_the_three_newest_checkpoints() {
+    let world = World::new();
+    let events = pages::run_example(&world, "prefix.md");
+    let of = |name: &str| events.iter().filter(|event| event["event"] == name).count();
+    let newest = of("checkpoint_complete") as u64;
+    let left: Vec<_> = pfs::indexed(&world.path("heat-run")).into_iter().collect();
+    assert_eq!(left, (newest - 2..=newest).map(|id| (id, Some(true))).collect::<Vec<_>>());
+    assert_eq!(of("prefix_deleted") as u64, newest - 3);
+    world.assert_nothing_is_left();
 }

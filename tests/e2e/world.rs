@@ -40,6 +40,7 @@ pub struct Running<'a> {
 }
 
 /// A program that ended.
+#[derive(Debug)]
 pub struct Ran {
     pub status: ExitStatus,
     pub out: String,

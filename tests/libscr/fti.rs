@@ -63,6 +63,27 @@ fn fti_program_restarts_after_two_node_losses_from_the_level_that_protected_it()
     }
 }
 
+/// FTI has no call that declares how a variable is distributed.
+#[test]
+fn variables_of_fti_are_recovered_by_as_many_ranks_only() {
+    let world = World::new();
+    let source = program_source("fti_other_ranks.c");
+    let program = world.compile_for(FTI, &["cc", &without_mpi()], &[&source], Link::Shared);
+    let file = configuration(&world, "[Basic]\nHead = 0\n");
+    let any = format!("{SOURCE}, restart: {{ranks: any}}");
+    for (ranks, result) in [(6, "0"), (6, "1"), (5, "refused")] {
+        // The same command would be that of a finished job.
+        let command = [program.to_str().unwrap(), &world.results(), &file, result];
+        let ran = world.run_on(4, &format!("ranks: {ranks},"), &command, &any, "", "");
+        let printed = output(&ran);
+        assert_eq!(ran.status.code(), Some(0), "{printed}");
+        (0..ranks).for_each(|rank| assert_eq!(world.result(rank), result, "{printed}"));
+        let reason =
+            "variable 0 has a value of its own on each of the 6 ranks that wrote checkpoint 2, and this run has 5";
+        assert_eq!(printed.contains(reason), ranks == 5, "{printed}");
+    }
+}
+
 #[test]
 fn forked_children_can_neither_save_nor_end_the_job() {
     let world = World::new();

@@ -12,6 +12,7 @@
 extern crate holdfast_test_attribute;
 
 mod alone;
+mod any_ranks;
 mod c;
 mod examples;
 mod fortran;

@@ -146,6 +146,48 @@ fn python_program_without_numpy_saves_buffers_that_grow() {
     }
 }
 
+/// Six ranks take checkpoint 2; five restart from it, then six from checkpoint 3 of the five, then as many once more.
+/// Each rank has the expected result; its argument is true if as many ranks wrote the checkpoint.
+fn restarts_with_other_numbers_of_ranks(world: &World, command: &[String], result: impl Fn(u32, bool) -> String) {
+    let any = format!("{SOURCE}, restart: {{ranks: any}}");
+    for (ranks, steps, recovered) in [(6, "2", 0), (5, "3", 2), (6, "4", 3), (6, "5", 4)] {
+        let words: Vec<&str> = command.iter().map(|word| if word == "STEPS" { steps } else { word }).collect();
+        let ran = world.run_on(4, &format!("ranks: {ranks},"), &words, &any, "", "");
+        assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+        let as_many = recovered == 0 || recovered == 4;
+        (0..ranks).for_each(|rank| assert_eq!(world.result(rank), result(recovered, as_many)));
+    }
+}
+
+#[test]
+fn arrays_in_c_are_recovered_by_other_numbers_of_ranks_and_what_does_not_fit_is_refused() {
+    let world = World::new();
+    let program = world.compile_for(VARIABLES, &["cc"], &[&program_source("distributed.c")], Link::Shared);
+    let command = [program.to_str().unwrap().to_owned(), "STEPS".to_owned(), world.results()];
+    restarts_with_other_numbers_of_ranks(&world, &command, |recovered, as_many| {
+        format!("{recovered} {}", if as_many { 0 } else { 4 })
+    });
+}
+
+#[test]
+fn arrays_in_fortran_are_recovered_by_other_numbers_of_ranks() {
+    needs("gfortran");
+    let world = World::new();
+    let (module, source) = (VARIABLES.include("holdfast.f90"), program_source("distributed.f90"));
+    let program = world.compile_for(VARIABLES, &["gfortran"], &[&module, &source], Link::Shared);
+    let command = [program.to_str().unwrap().to_owned(), "STEPS".to_owned(), world.results()];
+    restarts_with_other_numbers_of_ranks(&world, &command, |recovered, _| recovered.to_string());
+}
+
+#[test]
+fn arrays_in_python_are_recovered_by_other_numbers_of_ranks() {
+    needs("python3");
+    let world = World::new();
+    let mut command = python("python3", &program_source("distributed.py"));
+    command.extend(["STEPS".to_owned(), world.results()]);
+    restarts_with_other_numbers_of_ranks(&world, &command, |recovered, _| recovered.to_string());
+}
+
 #[test]
 fn header_of_variables_is_accepted_by_strict_compilers() {
     needs("c++");

@@ -276,6 +276,8 @@ pub fn quiet(command: &mut Command) -> &mut Command {
     }
     // Tests may run as root, which Open MPI refuses otherwise.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    // With it, Python writes a line and its end by two calls: those of ranks that share an output are mixed.
+    command.env_remove("PYTHONUNBUFFERED");
     // Set by cargo; it may lead to a libscr of an earlier build.
     command.env_remove("LD_LIBRARY_PATH")
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use holdfast::relaunch::Event;
 use holdfast_model::{Failure, Generation, Rank, RankEnd};
 use holdfast_wire::agent::PeersUpdate;
+use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Call;
 use holdfast_wire::run::RunPlan;
 
+use crate::files::Refusal;
 use crate::leading::Leading;
 use crate::names::{NodeIndex, address, name, planned, position, start_of};
 use crate::queue::{MS, Time};
@@ -59,6 +61,7 @@ pub struct Running {
     pub joints: Vec<u32>,
     /// The link that its result is sent over.
     pub link: u64,
+    pub what: Order,
     /// Groups or transfers that are not finished.
     pub open: u32,
     pub failure: Option<Failure>,
@@ -135,6 +138,15 @@ impl World {
                     fetched: (0, 0),
                 };
                 node.agent = Some(agent);
+                match self.start_on_files(at, instance) {
+                    Ok(()) => {}
+                    Err(Refusal::Killed) => return,
+                    Err(Refusal::Failed(reason)) => {
+                        self.agent_dies(at);
+                        return self.notify(Event::AgentStartFailed { node: name(at), reason, node_lost: false });
+                    }
+                }
+                let node = &mut self.nodes[at as usize];
                 // What the former agent had received is not known any more.
                 node.disk.halt_received = node.disk.halt.clone();
                 node.disk.halted_by_user = false;
@@ -145,10 +157,14 @@ impl World {
                     "n{at}: agent {start} starts, adopts {:?}",
                     adopted.as_ref().map(|(plan, _)| plan.generation)
                 );
-                let generation = adopted.as_ref().map(|(plan, _)| plan.generation);
+                let mut generation = adopted.as_ref().map(|(plan, _)| plan.generation);
                 let ended = self.nodes[at as usize].disk.ended;
                 if let Some((plan, issued)) = adopted.filter(|_| generation > ended) {
-                    self.begin_part(at, plan, issued, true);
+                    match self.begin_part(at, plan, issued, true) {
+                        Ok(()) => {}
+                        Err(Refusal::Killed) => return,
+                        Err(Refusal::Failed(_)) => generation = None,
+                    }
                 }
                 self.notify(Event::AgentReady { node: name(at), address: address(at, start), adopted: generation });
                 self.ranks_connect(at);
@@ -156,16 +172,19 @@ impl World {
         }
     }
 
-    fn begin_part(&mut self, at: NodeIndex, plan: Arc<RunPlan>, issued: u64, adopted: bool) {
+    fn begin_part(&mut self, at: NodeIndex, plan: Arc<RunPlan>, issued: u64, adopted: bool) -> Result<(), Refusal> {
+        let leader = self.begin_on_files(at, &plan, issued, adopted)?;
         self.made_parts += 1;
         let part = Participation::new(self.made_parts, plan.clone(), at, adopted);
         let node = &mut self.nodes[at as usize];
-        node.disk.begin_run(&part.local);
+        if self.files.is_none() {
+            node.disk.begin_run(&part.local);
+        }
         if node.disk.member.as_ref().is_none_or(|known| known.generation != plan.generation) {
             node.disk.member = Some(MemberMemory::fresh(plan.generation));
         }
         let leads = part.leader == at;
-        let Some(agent) = &mut node.agent else { return };
+        let Some(agent) = &mut node.agent else { return Ok(()) };
         let instance = agent.instance;
         if let Some(leader) = plan.node(&plan.leader) {
             agent.record_address(part.leader, issued, start_of(leader.address));
@@ -173,10 +192,11 @@ impl World {
         agent.part = Some(part);
         agent.leading = None;
         if leads {
-            self.begin_leading(at, plan);
+            self.begin_leading(at, plan, leader);
         }
         let delay = self.hop();
         self.after(delay, SimulatedEvent::Connect(at, instance));
+        Ok(())
     }
 
     pub fn prepare(&mut self, at: NodeIndex, start: u16, plan: &Arc<RunPlan>, issued: u64) {
@@ -200,7 +220,16 @@ impl World {
         self.break_links(at);
         let disk = &mut self.nodes[at as usize].disk;
         (disk.plan, disk.ended) = (Some((plan.clone(), issued)), None);
-        self.begin_part(at, plan.clone(), issued, false);
+        match self.begin_part(at, plan.clone(), issued, false) {
+            Ok(()) => {}
+            Err(Refusal::Killed) => return,
+            Err(Refusal::Failed(reason)) => {
+                if let Some(agent) = &mut self.nodes[at as usize].agent {
+                    (agent.part, agent.leading) = (None, None);
+                }
+                return self.notify(Event::RunRefused { node: name(at), generation, reason });
+            }
+        }
         self.notify(Event::RunPrepared { node: name(at), generation });
         self.ranks_connect(at);
     }
@@ -281,6 +310,9 @@ impl World {
     pub fn agent_dies(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].agent.is_some() {
             self.break_links(at);
+            if let Some(files) = &mut self.files {
+                files.agent_ends(at);
+            }
             self.nodes[at as usize].agent = None;
             self.nodes[at as usize].undisturbed = false;
         }

@@ -127,6 +127,7 @@ impl World {
         }
         match activity(self.scenario.program, iteration) {
             Activity::Checkpoint => Call::Start,
+            Activity::Output { .. } if self.files.is_some() => Call::Start,
             Activity::Output { checkpoint, bypass } => {
                 Call::StartOutput { name: Some(format!("output {iteration}")), checkpoint, output: true, bypass }
             }
@@ -141,10 +142,10 @@ impl World {
     }
 
     fn make_call(&mut self, generation: Generation, rank: Rank, call: Call) {
-        if matches!(call, Call::Start | Call::StartOutput { .. }) {
-            self.evict();
-        } else if manages(&call) {
+        if manages(&call) {
             self.oracle.datasets_given_up(generation);
+        } else if self.oracle.managed == Some(generation) {
+            self.oracle.managed = None;
         }
         let Some(application) = self.applications.get_mut(&generation) else { return };
         let state = &mut application.ranks[rank.index()];
@@ -297,9 +298,18 @@ impl World {
         }
         let parts = self.scenario.parts;
         let full = self.disk_fails(at, true);
-        let disk = &mut self.nodes[at as usize].disk;
         let name = FileName::Application { rank, part: part.min(parts - 1) };
         let origin = Origin { rank, checkpoint, generation, iteration: iteration + 1, part: part.min(parts - 1) };
+        if self.files.is_some() && (full || !self.write_on_files(at, &origin, false)) {
+            // It was not routed, or not written: the rank knows that its checkpoint is incomplete.
+            return self.make_call(generation, rank, Call::Complete { valid: false });
+        }
+        if self.files.is_some() && part + 1 < parts {
+            // The next file is routed and begun.
+            self.write_on_files(at, &Origin { part: part + 1, ..origin }, true);
+        }
+        self.read_back(at);
+        let disk = &mut self.nodes[at as usize].disk;
         let direct = disk.member.as_mut().and_then(|memory| memory.direct.as_mut());
         if let Some((directory, files)) = direct {
             let known = files.entry(rank).or_default();
@@ -311,7 +321,7 @@ impl World {
             if let Some(directory) = self.prefix.directories.get_mut(&directory) {
                 directory.files.insert(name, PrefixFile { rank, content: Content::Written(origin) });
             }
-        } else if !full {
+        } else if !full && self.files.is_none() {
             disk.held(checkpoint, rank).put(File {
                 name,
                 content: Content::Written(origin),

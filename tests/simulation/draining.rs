@@ -219,6 +219,9 @@ impl World {
             Some(Ok(at)) => Some(at),
             None => None,
         };
+        if self.files.is_some() {
+            return self.drain_on_files(number, at, action);
+        }
         let answer = match action {
             DrainAction::Request(_, DrainRequest::TakeInventory { end_run, .. }) => {
                 if end_run {

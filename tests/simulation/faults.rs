@@ -146,6 +146,9 @@ impl World {
         self.ranks_vanish(at);
         let node = &mut self.nodes[at as usize];
         (node.life, node.agent, node.damaged) = (Life::Dead, None, true);
+        if let Some(files) = &mut self.files {
+            files.node_is_lost(at);
+        }
         node.waiting.clear();
         node.disk = crate::store::Disk::default();
         let died = self.running_time();
@@ -199,7 +202,8 @@ impl World {
         {
             file.there = false;
             node.damaged = true;
-            let (checkpoint, rank) = (*checkpoint, *rank);
+            let (checkpoint, rank, name) = (*checkpoint, *rank, file.name);
+            self.harm_on_files(at, (checkpoint, rank, name), false);
             trace!(self, "n{at}: loses a file of rank {rank} of checkpoint {checkpoint}");
         }
     }
@@ -213,8 +217,10 @@ impl World {
             let part = part % held.files.len();
             held.files[part].content = Content::Damaged;
             node.damaged = true;
+            let name = held.files[part].name;
             self.oracle.undetected |= !self.scenario.has_checksums();
             let (checkpoint, rank) = (*checkpoint, *rank);
+            self.harm_on_files(at, (checkpoint, rank, name), true);
             trace!(self, "n{at}: a file of rank {rank} of checkpoint {checkpoint} is damaged");
         }
     }

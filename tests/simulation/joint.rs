@@ -17,8 +17,8 @@ use crate::world::{Defect, Life, SimulatedEvent, World, trace};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JointKey {
     /// Leaders of different generations may use the same numbers.
-    generation: Generation,
-    order: u64,
+    pub generation: Generation,
+    pub order: u64,
     /// The group or the rank.
     tag: u32,
 }
@@ -38,7 +38,7 @@ pub struct Joint {
     failed: bool,
 }
 
-enum JointKind {
+pub enum JointKind {
     Encode {
         group: GroupWork,
     },
@@ -102,7 +102,7 @@ impl World {
         self.open_parts(at, instance, order, groups.len());
         for GroupRebuild { group, missing, descriptor } in groups {
             let (tag, member, members) = (group.group_id, group.member as usize, nodes_of(&group));
-            if missing.contains(&group.member) && !self.disk_fails(at, true) {
+            if self.files.is_none() && missing.contains(&group.member) && !self.disk_fails(at, true) {
                 // The lost rank's entry is made before files arrive.
                 let rank = group.members[member].0;
                 let disk = &mut self.nodes[at as usize].disk;
@@ -274,6 +274,9 @@ impl World {
             return self.fail_joint(key, lost_peer());
         }
         let Some(joint) = self.joints.remove(&key) else { return };
+        if self.files.is_some() {
+            return self.exchange_on_files(key, joint.checkpoint, &joint.kind, &members);
+        }
         let disks: Vec<&Disk> = members.iter().map(|(at, _)| &self.nodes[*at as usize].disk).collect();
         let verified = self.scenario.has_checksums();
         let effects = match &joint.kind {

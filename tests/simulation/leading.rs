@@ -29,7 +29,8 @@ pub struct Leading {
 }
 
 impl World {
-    pub fn begin_leading(&mut self, at: NodeIndex, plan: Arc<RunPlan>) {
+    /// `machine` is the leader's, if it was made from real files.
+    pub fn begin_leading(&mut self, at: NodeIndex, plan: Arc<RunPlan>, machine: Option<LeaderMachine>) {
         let generation = plan.generation;
         let node = &mut self.nodes[at as usize];
         let memory = node.disk.leader.clone().filter(|known| known.generation == generation);
@@ -43,7 +44,7 @@ impl World {
             policy: sources::open(&plan.settings).unwrap().policy(),
             plan,
         };
-        let machine = LeaderMachine::new(start).unwrap();
+        let machine = machine.unwrap_or_else(|| LeaderMachine::new(start).unwrap());
         agent.leading = Some(Leading { generation, machine, links: HashMap::new(), timer: None });
         trace!(self, "n{at}: leads generation {generation}");
     }
@@ -143,8 +144,8 @@ impl World {
         if self.agent(at, instance).is_none_or(|agent| agent.leading.is_none()) {
             return;
         }
-        let midway = self.dies_midway(at);
-        let result = self.do_leader_work(at, work, midway);
+        let midway = self.files.is_none() && self.dies_midway(at);
+        let Some(result) = self.do_leader_work(at, work, midway) else { return };
         if !midway {
             let delay = self.between(50, MS);
             self.after(delay, SimulatedEvent::WorkFinished { at, instance, id, result: Box::new(result) });
@@ -157,17 +158,26 @@ impl World {
         }
     }
 
-    fn do_leader_work(&mut self, at: NodeIndex, work: LeaderWork, midway: bool) -> WorkResult {
-        let failed = |what: &str| Err(Failure::new(FailureKind::Io, what));
+    /// `None` if the agent was killed meanwhile, with real files.
+    fn do_leader_work(&mut self, at: NodeIndex, work: LeaderWork, midway: bool) -> Option<WorkResult> {
+        let failed = |what: &str| Some(Err(Failure::new(FailureKind::Io, what)));
         if touches_prefix(&work) && self.prefix_state == PrefixState::Fails {
             return failed("the prefix directory fails");
         }
         if !touches_prefix(&work) && self.disk_fails(at, writes(&work)) {
             return failed("the disk fails");
         }
+        match work {
+            LeaderWork::Halt(_) => Some(self.model_leader_work(at, work, midway)),
+            work if self.files.is_some() => self.leader_work_on_files(at, work),
+            work => Some(self.model_leader_work(at, work, midway)),
+        }
+    }
+
+    fn model_leader_work(&mut self, at: NodeIndex, work: LeaderWork, midway: bool) -> WorkResult {
         // The replacement of a file is atomic.
         if midway && self.dice.percent(50) && !matches!(work, LeaderWork::Publish { .. }) {
-            return failed("killed before");
+            return Err(Failure::new(FailureKind::Io, "killed before"));
         }
         let world = self.scenario.world();
         let disk = &mut self.nodes[at as usize].disk;
@@ -218,7 +228,7 @@ impl World {
                 let steps = if midway { self.dice.below(4_usize) } else { usize::MAX };
                 let complete = self.prefix.publish(&directory, summary.as_deref(), make_current, steps);
                 self.check_published(&directory, complete, world);
-                WorkOutput::Done
+                WorkOutput::Published(None)
             }
             LeaderWork::Unverified { checkpoint } => {
                 let unverified = prefix.unverified(checkpoint);
@@ -237,8 +247,11 @@ impl World {
             LeaderWork::ReadDataset { directory } => WorkOutput::Dataset(prefix.dataset(&directory)),
             LeaderWork::FindDataset { name } => WorkOutput::Found(prefix.find(&name)),
             LeaderWork::MakeCurrent { directory } => {
-                prefix.current = Some(directory);
-                WorkOutput::Done
+                let usable = prefix.index.entry(&directory).is_some_and(|entry| entry.is_usable());
+                if usable {
+                    prefix.current = Some(directory);
+                }
+                WorkOutput::Usable(usable)
             }
             LeaderWork::Withdraw { directory } => {
                 prefix.withdraw(&directory);

@@ -91,6 +91,8 @@ impl World {
         match message {
             ToMember::Order { order, what } => self.order_arrives(at, instance, link, order, what),
             ToMember::Cancel { order } => self.cancel_order(at, instance, order),
+            // Orders take as long with limits.
+            ToMember::LiftLimits { .. } => {}
             ToMember::Results { seq, outcome } => self.results_arrive(link, seq, &Arc::new(outcome)),
         }
     }

@@ -10,6 +10,7 @@ mod content;
 mod draining;
 mod exchange;
 mod faults;
+mod files;
 mod intervals;
 mod joint;
 mod launcher;

@@ -11,7 +11,7 @@ use holdfast_wire::peer::Outcome as CallOutcome;
 
 use crate::content::{Content, Origin};
 use crate::names::{NodeIndex, position};
-use crate::protection::Protected;
+use crate::protection::{Protected, UNKNOWN};
 use crate::scenario::ms;
 use crate::world::{Life, World};
 
@@ -57,6 +57,11 @@ pub struct Oracle {
     pub rejected: Option<CheckpointId>,
     /// The newest checkpoint that survives the loss of a node.
     pub protected: Option<Protected>,
+    /// The newest of those that survive the most losses, behind their number.
+    pub strongest: Option<(usize, CheckpointId)>,
+    /// The application of this generation deletes datasets, or restarts from an older one, by the call that is
+    /// under way.
+    pub managed: Option<Generation>,
     /// Nodes whose own directories prevented a restart.
     pub unfit: BTreeSet<NodeName>,
     /// The newest checkpoint since the last restart that bypassed the cache, and the nodes that have a record of it.
@@ -151,7 +156,9 @@ impl Oracle {
     /// The application deletes datasets by name or restarts from older ones: what was protected is not expected any
     /// more.
     pub fn datasets_given_up(&mut self, generation: Generation) {
-        (self.protected, self.on_prefix) = (None, None);
+        (self.protected, self.on_prefix, self.managed) = (None, None, Some(generation));
+        // It may also stay: there may be no such dataset.
+        self.strongest = Some(UNKNOWN);
         self.restored.retain(|(of, _), _| *of != generation);
     }
 

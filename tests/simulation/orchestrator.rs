@@ -59,6 +59,19 @@ impl Journal {
         let held = HeldActions::new(on_disk.generation());
         Journal { on_disk, made: 0, written: 0, open: VecDeque::new(), writing: None, held }
     }
+
+    /// Checks what was `read` from the real journal: all entries that are `on_disk`, and perhaps some that were being
+    /// written.
+    fn read(&self, mut on_disk: Snapshot, read: Snapshot) -> Snapshot {
+        for (_, changes) in &self.open {
+            if on_disk == read {
+                break;
+            }
+            on_disk.apply(changes).unwrap();
+        }
+        assert!(on_disk == read, "another orchestrator reads a state that was not written");
+        read
+    }
 }
 
 impl Orchestrator {
@@ -204,6 +217,11 @@ impl World {
         if incarnation != self.orchestrator.incarnation || self.oracle.finished.is_some() {
             return;
         }
+        let journal = &self.orchestrator.journal;
+        let entries = journal.open.iter().take_while(|(entry, _)| *entry <= upto).map(|(_, changes)| changes.clone());
+        if self.append_on_files(&entries.collect::<Vec<_>>()) {
+            return self.orchestrator_dies();
+        }
         let journal = &mut self.orchestrator.journal;
         (journal.writing, journal.written) = (None, upto);
         while let Some((_, changes)) = journal.open.pop_front_if(|(entry, _)| *entry <= upto) {
@@ -215,12 +233,15 @@ impl World {
     }
 
     /// The orchestrator is killed. Another one takes over with the state on disk.
-    fn orchestrator_dies(&mut self) {
+    pub fn orchestrator_dies(&mut self) {
         self.injected_faults += 1;
         if self.oracle.finished.is_some() {
             return;
         }
         trace!(self, "the orchestrator dies, another one takes over");
+        if let Some(files) = &mut self.files {
+            files.orchestrator_ends();
+        }
         let orchestrator = &mut self.orchestrator;
         orchestrator.incarnation += 1;
         orchestrator.draining = None;
@@ -228,14 +249,20 @@ impl World {
         let mut on_disk = orchestrator.journal.on_disk.clone();
         // The entry that was being written is on disk completely or not at all.
         if self.dice.percent(50)
+            && self.files.is_none()
             && let Some(upto) = orchestrator.journal.writing
         {
             let written = orchestrator.journal.open.iter().take_while(|(entry, _)| *entry <= upto);
             written.for_each(|(_, changes)| on_disk.apply(changes).unwrap());
         }
+        if let Some(files) = &self.files {
+            on_disk = orchestrator.journal.read(on_disk, files.read_journal());
+        }
         let config = orchestrator.machine.config().clone();
         orchestrator.machine = Machine::restore(config, on_disk).unwrap();
         orchestrator.journal = Journal::new(&orchestrator.machine);
+        self.begin_journal();
+        let orchestrator = &mut self.orchestrator;
         for (node, address) in orchestrator.machine.agents() {
             orchestrator.starts[position(node).unwrap() as usize] = start_of(address);
         }
@@ -267,6 +294,14 @@ impl World {
         orchestrator.stalled_until = 0;
         orchestrator.machine = Machine::restore(config, snapshot).unwrap();
         orchestrator.journal = Journal::new(&orchestrator.machine);
+        self.begin_journal();
+    }
+
+    /// The orchestrator writes its complete state, in a job with real files.
+    pub fn begin_journal(&mut self) {
+        if let Some(files) = &mut self.files {
+            files.begin_journal(self.orchestrator.machine.snapshot());
+        }
     }
 
     pub fn poll_round(&mut self, incarnation: u32) {
@@ -485,6 +520,7 @@ impl World {
             }
             Action::Supersede { from } => {
                 let failure = self.dice.percent(10).then(|| "no space left".to_owned());
+                let failure = failure.or_else(|| self.supersede_on_files(from));
                 let delay = match self.dice.below(20) {
                     0 => self.between(1000 * MS, 60_000 * MS),
                     _ => self.between(MS, 100 * MS),

@@ -22,7 +22,10 @@ impl World {
         let delay = self.between(100, 3 * MS) + self.prefix_delay(&what);
         let Some(part) = self.agent(at, instance).and_then(|agent| agent.part.as_mut()) else { return };
         let generation = part.plan.generation;
-        part.running.insert(order, Running { joints: Vec::new(), link, open: 0, failure: None, cancelled: false });
+        part.running.insert(
+            order,
+            Running { joints: Vec::new(), link, open: 0, failure: None, cancelled: false, what: what.clone() },
+        );
         self.after(delay, SimulatedEvent::Perform { at, instance, generation, order, what: Box::new(what) });
     }
 
@@ -46,7 +49,7 @@ impl World {
         }
     }
 
-    pub fn perform_order(&mut self, at: NodeIndex, instance: u64, generation: Generation, order: u64, what: Order) {
+    pub fn perform_order(&mut self, at: NodeIndex, instance: u64, generation: Generation, order: u64, mut what: Order) {
         if self.serving(at) != Some(generation) {
             return;
         }
@@ -56,6 +59,15 @@ impl World {
             return self.order_done(at, instance, order, Err(cancelled()));
         }
         trace!(self, "n{at}: order {} {}", order % 100_000, brief(&what));
+        if let Order::Prepare { checkpoint, delete, .. } = &mut what {
+            let older = || self.nodes[at as usize].disk.checkpoints().into_iter().filter(|id| id < checkpoint);
+            match self.defect {
+                Some(Defect::OldestEvicted) => *delete = older().take(delete.len()).collect(),
+                Some(Defect::RestartedEvicted) if generation > Generation(1) => *delete = older().collect(),
+                _ => {}
+            }
+            self.evict(delete);
+        }
         match what {
             Order::Encode { checkpoint, groups, only, .. } => {
                 self.join_encode(at, instance, order, checkpoint, groups, only)
@@ -64,6 +76,11 @@ impl World {
             Order::Transfer { checkpoint, outgoing, incoming } => {
                 self.join_transfer(at, instance, order, checkpoint, outgoing, incoming);
             }
+            Order::Halt { .. } => {
+                let result = self.carry_out(at, what, false);
+                self.order_done(at, instance, order, result);
+            }
+            what if self.files.is_some() => self.perform_on_files(at, instance, order, what),
             what => {
                 let midway = self.dies_midway_but_perform(at, &what);
                 if !midway {
@@ -144,14 +161,14 @@ impl World {
                 let upto = if half { ranks.len() / 2 } else { ranks.len() };
                 ranks[..upto].iter().for_each(|rank| disk.delete_rank(checkpoint, *rank));
             }
-            Order::Adopt { checkpoint, members } => {
+            Order::Adopt { checkpoint, members, restart } => {
                 let upto = if half { members.len() / 2 } else { members.len() };
                 for Member { rank, descriptor } in members.into_iter().take(upto) {
                     let held = disk.held(checkpoint, rank);
                     held.partner_of = None;
                     held.descriptor = Some(descriptor.into());
                 }
-                if let Some(memory) = disk.member.as_mut().filter(|_| !half) {
+                if let Some(memory) = disk.member.as_mut().filter(|_| restart && !half) {
                     memory.remember_restart(checkpoint);
                 }
             }
@@ -179,7 +196,7 @@ impl World {
                     memory.forget(checkpoint);
                 }
             }
-            Order::ReadDirect { checkpoint, directory, mut files } => {
+            Order::ReadDirect { checkpoint, directory, mut files, .. } => {
                 files.retain(|rank, _| local.contains(rank));
                 if let Some(memory) = &mut disk.member {
                     memory.open = None;

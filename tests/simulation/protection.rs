@@ -1,7 +1,7 @@
 //! The invariants of checkpoints: one that is reported as protected survives as many failures in each group as its
 //! scheme does, and one that is published is complete.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use holdfast::events::DrainResult;
@@ -31,6 +31,9 @@ pub struct Protected {
     copies: Option<Vec<Vec<NodeIndex>>>,
 }
 
+/// Survives more than any: what is the strongest is not known.
+pub const UNKNOWN: (usize, CheckpointId) = (usize::MAX, CheckpointId::NONE);
+
 impl World {
     /// Checks an event that an agent reports.
     pub fn watch_agent_event(&mut self, at: NodeIndex, event: &AgentEvent) {
@@ -41,6 +44,9 @@ impl World {
             }
             AgentEvent::CheckpointProtected { generation, checkpoint, scheme, .. } => {
                 self.watch_protected(at, *generation, *checkpoint, *scheme);
+            }
+            AgentEvent::FlushFailed { reason, .. } => {
+                assert!(!reason.contains("file work of the leader"), "{reason}");
             }
             AgentEvent::RestartPrevented { faulty: Some(node), .. } => {
                 self.oracle.unfit.insert(node.clone());
@@ -58,8 +64,9 @@ impl World {
             {
                 self.watch_attempt(at, *checkpoint, reason);
             }
-            AgentEvent::Restarted { generation, checkpoint, .. } if serving == Some(*generation) => {
-                self.watch_restart(at, *generation, *checkpoint);
+            AgentEvent::Restarted { generation, checkpoint, protected, .. } if serving == Some(*generation) => {
+                self.oracle.strongest = checkpoint.and_then(|checkpoint| self.strongest_held(at, checkpoint));
+                self.watch_restart(at, *generation, *checkpoint, *protected);
             }
             _ => {}
         }
@@ -78,9 +85,18 @@ impl World {
         homes
     }
 
-    /// A checkpoint begins: others are evicted, the newest protected one only if the cache keeps no other.
-    pub fn evict(&mut self) {
-        let keep = self.scenario.settings.caches[0].keep;
+    /// A checkpoint begins: others are evicted, the newest protected one only if the cache keeps no other. With several
+    /// levels, the last that survives the most losses is not.
+    pub fn evict(&mut self, evicted: &[CheckpointId]) {
+        let settings = &self.scenario.settings;
+        if let Some((losses, strongest)) = self.oracle.strongest.filter(|_| settings.descriptors.len() > 1) {
+            assert!(
+                !evicted.contains(&strongest),
+                "checkpoint {strongest} is the last that survives {losses} lost nodes, and is evicted"
+            );
+        }
+        let own = settings.levels.values().filter_map(|policy| policy.keep);
+        let keep = own.chain([settings.caches[0].keep]).min().unwrap_or(1);
         self.oracle.protected = self.oracle.protected.take().filter(|_| keep > 1);
     }
 
@@ -116,7 +132,12 @@ impl World {
             return;
         }
         let homes = self.homes(at);
-        self.check_files(&homes, generation, checkpoint, if protected { Held::is_sealed } else { Held::is_complete });
+        self.check_files(
+            &homes,
+            Some(generation),
+            checkpoint,
+            if protected { Held::is_sealed } else { Held::is_complete },
+        );
     }
 
     /// A checkpoint is reported as protected: every rank's files and each group's redundancy are complete.
@@ -124,21 +145,82 @@ impl World {
         if self.serving(at) != Some(generation) || scheme.as_str() == "PREFIX" {
             return;
         }
+        if self.oracle.managed == Some(generation) {
+            // It was protected behind the application, which deletes it now.
+            return;
+        }
         let homes = self.homes(at);
-        self.check_files(&homes, generation, checkpoint, Held::is_complete);
+        // An earlier generation may have written it.
+        self.check_files(&homes, None, checkpoint, Held::is_complete);
         let before = self.oracle.protected.take();
         self.check_redundancy(&homes, generation, checkpoint);
         let described = self.nodes[at as usize].disk.datasets.get(&checkpoint);
         if described.is_some_and(|dataset| !dataset.checkpoint) {
             // Output: no run restarts from it.
             self.oracle.protected = before;
+        } else if self.oracle.protected.is_none() {
+            self.oracle.strongest = Some(UNKNOWN);
+        } else if let Some(protected) = &self.oracle.protected {
+            // Every rank has a copy on another node, which is all that copies ask for.
+            let losses = match protected.copies {
+                Some(_) => Some(1),
+                None => protected.tolerances.iter().copied().min(),
+            };
+            self.oracle.strongest = self.oracle.strongest.max(losses.map(|losses| (losses, checkpoint)));
         }
+    }
+
+    /// The newest of the checkpoints up to this one that survive the most losses, by what the nodes hold when ranks
+    /// restart: what they continue from, or an older one that stayed.
+    fn strongest_held(&self, at: NodeIndex, newest: CheckpointId) -> Option<(usize, CheckpointId)> {
+        let homes = self.homes(at);
+        if homes.iter().any(|home| self.is_unsound(*home)) {
+            return Some(UNKNOWN);
+        }
+        let known = homes.iter().flat_map(|home| self.nodes[*home as usize].disk.checkpoints());
+        let ids: BTreeSet<CheckpointId> = known.filter(|id| *id <= newest).collect();
+        let datasets = &self.nodes[at as usize].disk.datasets;
+        let ids = ids.into_iter().filter(|id| datasets.get(id).is_none_or(|dataset| dataset.checkpoint));
+        ids.filter_map(|id| Some((self.survived_losses(&homes, id)?, id))).max()
+    }
+
+    /// How many nodes can be lost at once, whichever they are, without losing files of this checkpoint; `None` if that
+    /// is no node.
+    fn survived_losses(&self, homes: &[NodeIndex], checkpoint: CheckpointId) -> Option<usize> {
+        let mut members: BTreeMap<u32, BTreeMap<NodeIndex, usize>> = BTreeMap::new();
+        let mut tolerances = BTreeMap::new();
+        for (rank, home) in (0u32..).map(Rank).zip(homes) {
+            let held = self.held(*home, checkpoint, rank).filter(|held| held.is_complete())?;
+            let descriptor = held.descriptor.as_ref()?;
+            let scheme = descriptor.descriptor.scheme;
+            if crate::content::keeps_copies(scheme) {
+                let elsewhere = homes.iter().filter(|other| *other != home);
+                let mut copies = elsewhere.filter_map(|node| self.held(*node, checkpoint, rank));
+                copies.find(|copy| copy.is_complete())?;
+                continue;
+            }
+            let tolerance = registry::get(scheme)?.tolerance(descriptor) as usize;
+            held.parity().filter(|parity| tolerance > 0 && parity.there && parity.sealed)?;
+            tolerances.insert(descriptor.group_id, tolerance);
+            *members.entry(descriptor.group_id).or_default().entry(*home).or_default() += 1;
+        }
+        let of_group = |(group, nodes): (&u32, &BTreeMap<NodeIndex, usize>)| {
+            let mut sizes: Vec<usize> = nodes.values().copied().collect();
+            sizes.sort_unstable_by(|a, b| b.cmp(a));
+            let lost = sizes.iter().scan(0, |lost, size| {
+                *lost += size;
+                Some(*lost)
+            });
+            lost.take_while(|lost| *lost <= tolerances[group]).count()
+        };
+        // Copies survive the loss of one node.
+        members.iter().map(of_group).min().or(Some(1)).filter(|losses| *losses > 0)
     }
 
     fn check_files(
         &self,
         homes: &[NodeIndex],
-        generation: Generation,
+        generation: Option<Generation>,
         checkpoint: CheckpointId,
         is_complete: impl Fn(&Held) -> bool,
     ) {
@@ -151,16 +233,17 @@ impl World {
             assert!(complete, "checkpoint {checkpoint} is reported as complete, rank {rank} on n{home} has {held:?}");
             for file in held.into_iter().flat_map(Held::application) {
                 let right = matches!(&file.content, Content::Written(origin)
-                    if (origin.rank, origin.checkpoint, origin.generation) == (rank, checkpoint, generation));
-                assert!(right, "checkpoint {checkpoint} of generation {generation} is complete with {file:?}");
+                    if (origin.rank, origin.checkpoint) == (rank, checkpoint)
+                        && generation.is_none_or(|generation| origin.generation == generation));
+                assert!(right, "checkpoint {checkpoint} of generation {generation:?} is complete with {file:?}");
             }
         }
     }
 
     /// Every group survives the loss of as many nodes as its scheme tolerates, and of at least one.
     fn check_redundancy(&mut self, homes: &[NodeIndex], generation: Generation, checkpoint: CheckpointId) {
-        let mut groups: std::collections::BTreeMap<u32, Vec<Rank>> = std::collections::BTreeMap::new();
-        let mut tolerances = std::collections::BTreeMap::new();
+        let mut groups: BTreeMap<u32, Vec<Rank>> = BTreeMap::new();
+        let mut tolerances = BTreeMap::new();
         let mut copies = false;
         for rank in (0..homes.len() as u32).map(Rank) {
             let Some(descriptor) = self.descriptor(homes, checkpoint, rank) else {
@@ -190,6 +273,10 @@ impl World {
                 self.check_copies(homes, checkpoint, group);
             } else {
                 self.check_parity(homes, checkpoint, group);
+                let first = homes[group[0].index()];
+                let descriptor = self.held(first, checkpoint, group[0]).and_then(|held| held.descriptor.clone());
+                let losses = descriptor.map_or(0, |known| tolerances[&known.group_id]);
+                self.recover_on_files(homes, checkpoint, group, losses);
             }
         }
         let copies = copies.then(|| self.copies(homes, checkpoint, &groups));
@@ -297,7 +384,13 @@ impl World {
     }
 
     /// A run restarts, and not from an older checkpoint than one that must be recoverable.
-    fn watch_restart(&mut self, at: NodeIndex, generation: Generation, from: Option<CheckpointId>) {
+    fn watch_restart(
+        &mut self,
+        at: NodeIndex,
+        generation: Generation,
+        from: Option<CheckpointId>,
+        protected: Option<bool>,
+    ) {
         let homes = self.homes(at);
         let settings = &self.scenario.settings;
         if let Some(protected) = self.oracle.protected.clone()
@@ -329,6 +422,10 @@ impl World {
                 "generation {generation} restarts from {from:?}, although checkpoint {checkpoint} is on the prefix"
             );
         }
+        if protected == Some(false) {
+            // The older one stays until it is protected.
+            return;
+        }
         self.oracle.protected = None;
         if let Some(checkpoint) = from {
             let everywhere = homes.iter().zip(0u32..);
@@ -348,8 +445,8 @@ impl World {
         generation: Generation,
         checkpoint: CheckpointId,
     ) {
-        let mut groups: std::collections::BTreeMap<u32, BTreeSet<NodeIndex>> = std::collections::BTreeMap::new();
-        let mut sizes: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
+        let mut groups: BTreeMap<u32, BTreeSet<NodeIndex>> = BTreeMap::new();
+        let mut sizes: BTreeMap<u32, usize> = BTreeMap::new();
         for rank in (0..homes.len() as u32).map(Rank) {
             let Some(descriptor) = self.descriptor(homes, checkpoint, rank) else { return };
             groups.entry(descriptor.group_id).or_default().insert(homes[rank.index()]);
@@ -364,6 +461,7 @@ impl World {
     /// The index lists a directory as complete only if it is complete.
     pub fn check_published(&mut self, name: &DirectoryName, complete: bool, world: u32) {
         trace!(self, "published: {name}, complete: {complete}");
+        self.read_back_prefix();
         if !complete {
             return;
         }
@@ -376,6 +474,7 @@ impl World {
 
     /// Checks the result of a drain, and that it saved what was protected if it was `undisturbed` by faults.
     pub fn check_drain(&mut self, result: &DrainResult, undisturbed: bool) {
+        self.read_back_prefix();
         let entries = self.prefix.index.entries();
         let newest = entries.iter().filter(|entry| entry.complete == Some(true)).map(|entry| entry.id).max();
         if let DrainResult::Complete { checkpoint } = result {
@@ -412,6 +511,7 @@ impl World {
 
     /// The end of the job: the index and the link lead to complete checkpoints.
     pub fn check_end(&mut self) {
+        self.read_back_prefix();
         if let Some(current) = &self.prefix.current {
             let entry = self.prefix.index.entry(current);
             let complete = entry.is_some_and(|entry| entry.complete == Some(true));

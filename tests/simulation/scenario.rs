@@ -1,18 +1,20 @@
 //! The scenario of a seed: the allocation, the job, the rates of faults.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast::relaunch::{AllocatedNode, Config};
 use holdfast_core::redundancy::numbers::SET_SIZE;
 use holdfast_core::redundancy::{local, partner, rs, xor};
 use holdfast_model::{
-    ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NumberName,
-    RestartPolicy,
+    AsyncRedundancy, ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy,
+    Generation, LevelPolicy, NumberName, RestartPolicy, RestartRanks,
 };
 use holdfast_testkit::Dice;
 use holdfast_wire::fixtures;
 use holdfast_wire::run::Settings;
 
+use crate::files::FileRates;
 use crate::names::{NodeIndex, name};
 use crate::prefix;
 use crate::queue::{MS, Time};
@@ -60,6 +62,8 @@ pub struct Scenario {
     pub container: Option<ContainerPolicy>,
     /// Further runs in the same allocation, if the job is not finished.
     pub runs: u32,
+    /// With real files: how often their calls are disturbed.
+    pub files: Option<FileRates>,
 }
 
 impl Scenario {
@@ -122,7 +126,7 @@ impl Scenario {
             nodes,
             in_rack,
             container: Dice(seed ^ 0x5107).percent(40).then_some(container),
-            settings: settings(&mut dice, large),
+            settings: with_async(seed, settings(&mut dice, large)),
             iterations: if large { 5 } else { 2 + dice.below(10_u32) },
             parts: 1 + dice.below(2_u8),
             program: dice.roll(),
@@ -130,6 +134,7 @@ impl Scenario {
             poll_every,
             faults,
             runs,
+            files: None,
         }
     }
 
@@ -178,13 +183,14 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
             fetch: !dice.percent(10),
             fetch_width: [256, 1, 3][keep as usize % 3],
             from_prefix: false,
+            ranks: RestartRanks::Same,
         },
         flush: FlushPolicy {
             every: [0, 1, 2, 3, 100][dice.below(5_usize)],
             mode: if dice.percent(50) { FlushMode::Sync } else { FlushMode::Async },
             width: [1, 3, 256][keep as usize % 3],
             percent: 0.0,
-            // Copies take as long with a limit; only its removal has an effect.
+            // Copies take as long with a limit.
             bandwidth: if dice.percent(50) { 0 } else { 1 << 20 },
             on_restart: dice.percent(20),
             // Without another throw.
@@ -202,6 +208,20 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
     // In one scenario of fifteen, without another throw.
     settings.restart.from_prefix = keep == 3 && settings.flush.every == 100;
     settings
+}
+
+/// In some scenarios redundancy is made while the ranks go on.
+fn with_async(seed: u64, settings: Settings) -> Settings {
+    let mut dice = Dice(seed ^ 0xa57c);
+    let limits = AsyncRedundancy { bandwidth: 1 << 20, percent: 0.0 };
+    let behind = settings.descriptors.iter().filter(|_| dice.percent(40));
+    let behind: BTreeSet<u32> = behind.map(|descriptor| descriptor.index).collect();
+    let mut policy = |index: u32| LevelPolicy {
+        behind: behind.contains(&index).then_some(limits),
+        keep: (index > 0 && dice.percent(50)).then_some(1),
+    };
+    let levels = (0..).zip(&settings.descriptors).map(|(index, _)| (index, policy(index)));
+    Settings { levels: levels.collect(), ..settings }
 }
 
 pub fn ms(millis: u64) -> Duration {

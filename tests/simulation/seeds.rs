@@ -39,14 +39,26 @@ fn suppress_panic_messages() {
 }
 
 /// The results of many seeds.
-#[derive(Default)]
-struct Tally {
-    codes: BTreeMap<u8, u64>,
-    failures: Vec<(u64, String)>,
-    slowest: Option<(Duration, u64)>,
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub codes: BTreeMap<u8, u64>,
+    pub failures: Vec<(u64, String)>,
+    pub slowest: Option<(Duration, u64)>,
 }
 
-fn run_all(seeds: Range<u64>) -> Tally {
+impl Tally {
+    /// Fails with the command that repeats each seed that failed: its variable, and the test that replays it.
+    pub fn check(&self, variable: &str, replay: &str) {
+        let commands = self.failures.iter().map(|(seed, why)| {
+            format!("{variable}={seed} cargo test -p holdfast --test simulation -- {replay} --nocapture\n    {why}")
+        });
+        let commands: Vec<String> = commands.collect();
+        assert!(commands.is_empty(), "{} seeds failed:\n{}", commands.len(), commands.join("\n"));
+    }
+}
+
+/// Runs seeds on all cores; `run` returns the exit code of one.
+pub fn run_all(seeds: Range<u64>, run: impl Fn(u64) -> u8 + Sync) -> Tally {
     let next = AtomicU64::new(seeds.start);
     let tally = Mutex::new(Tally::default());
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -63,7 +75,7 @@ fn run_all(seeds: Range<u64>) -> Tally {
                     }
                     let seed = seeds.end - 1 - (number - seeds.start);
                     let begun = Instant::now();
-                    let result = catch_unwind(AssertUnwindSafe(|| run(seed, false, None)));
+                    let result = catch_unwind(AssertUnwindSafe(|| run(seed)));
                     let took = begun.elapsed();
                     let mut tally = tally.lock().unwrap();
                     tally.slowest = tally.slowest.max(Some((took, seed)));
@@ -81,31 +93,37 @@ fn run_all(seeds: Range<u64>) -> Tally {
     tally.into_inner().unwrap()
 }
 
+/// Why `run` panics, if it does.
+pub fn failure_of(run: impl FnOnce() + Send) -> Option<String> {
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            suppress_panic_messages();
+            catch_unwind(AssertUnwindSafe(run)).err().map(|panic| text_of(&*panic))
+        });
+        running.join().unwrap()
+    })
+}
+
 fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// The seeds from the environment.
-fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("HOLDFAST_SEEDS") else { return 0..PATTERN };
+/// The seeds from a variable of the environment.
+pub fn range_of(variable: &str, usual: Range<u64>) -> Range<u64> {
+    let Ok(text) = std::env::var(variable) else { return usual };
     let range = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
-    range.unwrap_or_else(|| panic!("HOLDFAST_SEEDS={text}: expected FROM..TO"))
+    range.unwrap_or_else(|| panic!("{variable}={text}: expected FROM..TO"))
 }
 
 #[test]
 fn ten_thousand_jobs_end_and_violate_no_invariant() {
-    let range = seeds();
+    let range = range_of("HOLDFAST_SEEDS", 0..PATTERN);
     let usual = std::env::var("HOLDFAST_SEEDS").is_err();
     let begun = Instant::now();
-    let tally = run_all(range);
+    let tally = run_all(range, |seed| run(seed, false, None));
     println!("exit codes {:?}, {:?}, slowest {:?}", tally.codes, begun.elapsed(), tally.slowest);
-    if !tally.failures.is_empty() {
-        let commands = tally.failures.iter().map(|(seed, why)| {
-            format!("HOLDFAST_SEED={seed} cargo test -p holdfast --test simulation -- replay --nocapture\n    {why}")
-        });
-        panic!("{} seeds failed:\n{}", tally.failures.len(), commands.collect::<Vec<_>>().join("\n"));
-    }
+    tally.check("HOLDFAST_SEED", "seeds::replay");
     if usual {
         for code in [
             holdfast::exit::FINISHED,
@@ -129,16 +147,13 @@ fn replay() {
 }
 
 /// The first of these seeds whose violated invariant is this one, with the message.
-fn detected(defect: Defect, message: &'static str, seeds: Range<u64>) -> Option<(u64, String)> {
-    std::thread::spawn(move || {
-        suppress_panic_messages();
-        seeds.into_iter().find_map(|seed| {
-            let result = catch_unwind(AssertUnwindSafe(|| run(seed, false, Some(defect))));
-            result.err().map(|panic| (seed, text_of(&*panic))).filter(|(_, why)| why.contains(message))
-        })
+fn detected(defect: Defect, message: &str, seeds: Range<u64>) -> Option<(u64, String)> {
+    seeds.into_iter().find_map(|seed| {
+        let why = failure_of(|| {
+            run(seed, false, Some(defect));
+        })?;
+        why.contains(message).then_some((seed, why))
     })
-    .join()
-    .unwrap()
 }
 
 #[test]
@@ -148,6 +163,8 @@ fn detects_each_injected_defect_within_a_few_hundred_seeds() {
         (Defect::MemoryNotSaved, "before its result is on disk"),
         (Defect::AllPublishedAsComplete, "indexed as complete"),
         (Defect::OldFilesKept, "reported as protected"),
+        (Defect::OldestEvicted, "is the last that survives"),
+        (Defect::RestartedEvicted, "is the last that survives"),
         (Defect::RanksNotKilled, "ranks of an older generation are alive"),
         (Defect::HaltReplaced, "the halt of a user is lost"),
         (Defect::StallsCounted, "was not disturbed is restarted"),

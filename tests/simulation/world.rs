@@ -17,6 +17,7 @@ use holdfast_wire::run::RunPlan;
 use crate::agent::Agent;
 use crate::application::Application;
 use crate::exchange::Effect;
+use crate::files::{Files, Tally};
 use crate::joint::{Joint, JointKey};
 use crate::link::Link;
 use crate::names::NodeIndex;
@@ -194,6 +195,8 @@ pub struct World {
     pub oracle: Oracle,
     pub traced: bool,
     pub defect: Option<Defect>,
+    /// The directories, in a job with real files.
+    pub files: Option<Files>,
 }
 
 /// A deliberate defect of the simulated side, to show that the oracle detects it.
@@ -205,6 +208,10 @@ pub enum Defect {
     MemoryNotSaved,
     /// A drain publishes every directory as complete.
     AllPublishedAsComplete,
+    /// The oldest checkpoints are evicted, whatever they survive.
+    OldestEvicted,
+    /// After a relaunch, a checkpoint evicts all older ones: what the run restarted from, too.
+    RestartedEvicted,
     /// A member that receives a rank's files keeps those of the checkpoint before.
     OldFilesKept,
     /// An agent acknowledges a request to kill its ranks and does not do it.
@@ -215,6 +222,12 @@ pub enum Defect {
     StallsCounted,
     /// Connections to dead nodes do not break, and their agents are reported as present.
     DeathsHidden,
+    /// With real files: a byte of the redundancy is wrong.
+    RedundancyWrong,
+    /// With real files: a flush acknowledges files of which it has written the first half.
+    FlushedByHalf,
+    /// With real files: actions are released although the journal was not written.
+    JournalNotWritten,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,12 +285,34 @@ impl World {
             oracle: Oracle::default(),
             traced,
             defect,
+            files: None,
             scenario,
         }
     }
 
+    /// A job with real files.
+    pub fn with_files(seed: u64, scenario: Scenario, traced: bool, defect: Option<Defect>) -> World {
+        let files = Files::new(scenario.nodes);
+        let scenario = scenario.below(&files.prefix());
+        let mut world = World { files: Some(files), ..World::new(seed, scenario, traced, defect) };
+        world.begin_journal();
+        world
+    }
+
     /// Runs to the end of the job.
     pub fn run(mut self) -> Outcome {
+        self.run_to_end()
+    }
+
+    /// As [`World::run`], for a job with real files; returns also what happened, when it ended, and the last throw of
+    /// the dice.
+    pub fn run_counted(mut self) -> (Outcome, Tally, Time, u64) {
+        let outcome = self.run_to_end();
+        let (tally, ended, last) = (self.files.take().unwrap().tally, self.now, self.dice.roll());
+        (outcome, tally, ended, last)
+    }
+
+    fn run_to_end(&mut self) -> Outcome {
         loop {
             self.run_once();
             self.check_end();
@@ -331,6 +366,9 @@ impl World {
         self.runs += 1;
         for at in 0..self.scenario.nodes {
             self.kill_ranks(at, Generation(u64::MAX));
+            if let Some(files) = &mut self.files {
+                files.agent_ends(at);
+            }
             let node = &mut self.nodes[at as usize];
             if node.life == Life::Frozen {
                 node.life = Life::Alive;

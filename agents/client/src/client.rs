@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
-use holdfast_wire::rank::{Awaited, Call, Interface, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart};
+use holdfast_wire::rank::{Awaited, Call, Interface, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart, RestartFiles};
 
 use crate::connection::{Connection, Interrupter};
 use crate::environment::Environment;
@@ -227,6 +227,13 @@ impl Client {
         let checkpoint = self.offered.ok_or(ClientError::NoRestart)?;
         self.phase = Phase::Restarting(checkpoint);
         Ok(checkpoint)
+    }
+
+    /// The files of the checkpoint to restart from that [`Client::route_file`] finds: those of this rank, or, if
+    /// another number of ranks wrote the checkpoint, those of all ranks. None if the API is disabled. Not collective.
+    pub fn restart_files(&mut self) -> Result<RestartFiles, ClientError> {
+        let files = ask!(self, Call::RestartFiles, Reply::RestartFiles(files) => files);
+        Ok(files.unwrap_or_else(|| RestartFiles { ranks: self.ranks(), files: Vec::new() }))
     }
 
     /// Ends a restart; `valid` is true if this rank could read its files. If any rank could not, the next older
@@ -479,6 +486,7 @@ fn fresh() -> Restart {
     Restart {
         checkpoint: None,
         source: RestartSource::Fresh,
+        written_by: None,
         directory: None,
         files: Vec::new(),
         level: None,

@@ -9,6 +9,7 @@
 //! | [`Client::init`] | `SCR_Init` | yes |
 //! | [`Client::have_restart`] | `SCR_Have_restart` | no; equal result on all ranks |
 //! | [`Client::start_restart`] | `SCR_Start_restart` | no; equal result on all ranks |
+//! | [`Client::restart_files`] | (none) | no |
 //! | [`Client::complete_restart`] | `SCR_Complete_restart` | yes |
 //! | [`Client::need_checkpoint`] | `SCR_Need_checkpoint` | yes |
 //! | [`Client::start_checkpoint`] | `SCR_Start_checkpoint` | yes |
@@ -98,4 +99,6 @@ pub use connection::Interrupter;
 pub use environment::{AgentAddress, Environment, EnvironmentError};
 pub use error::ClientError;
 pub use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, NodeName, Rank, RestartSource, Subject};
-pub use holdfast_wire::rank::{Awaited, LARGEST_CONTRIBUTION, LARGEST_GATHERED, ProgramState, Restart};
+pub use holdfast_wire::rank::{
+    Awaited, LARGEST_CONTRIBUTION, LARGEST_GATHERED, ProgramState, Restart, RestartFile, RestartFiles,
+};

@@ -17,11 +17,15 @@
 //! * [`durable`]: the one way to replace a file; [`temporary`]: the names of its temporary files, and the removal of
 //!   those that killed processes left; [`regular_file`]: opening one that must be a regular file.
 
-// Allowed in the vector instructions of `galois::bytes` only.
+// Allowed in the vector instructions of `galois` only.
 #![deny(unsafe_code)]
 
 pub mod calls;
 pub mod control;
+#[cfg(any(test, feature = "kill-points"))]
+pub mod crash;
+#[cfg(test)]
+mod crash_tests;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod durable;
 #[cfg(any(test, fuzzing))]

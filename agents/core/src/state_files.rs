@@ -15,6 +15,7 @@ use rustix::fs::{Mode, fchmod};
 use crate::durable::Durability;
 use crate::owned::{Access, Base, OwnedDirectory, OwnedError};
 use crate::state_directory::NAME;
+use crate::{calls, io_count};
 
 /// A path: what may belong to another user, and what must be ours.
 fn split(path: &Path) -> (PathBuf, PathBuf) {
@@ -102,6 +103,23 @@ fn append_in(directory: &OwnedDirectory, name: &OsStr) -> Result<File, OwnedErro
         Some(_) => directory.append(name, Access::Readable),
         None => directory.append(name, Access::Private),
     }
+}
+
+/// Appends these bytes to an open file: they survive this process.
+///
+/// # Errors
+/// A part may have been written.
+pub fn write_all(file: &File, bytes: &[u8]) -> io::Result<()> {
+    io_count::written(bytes.len());
+    calls::write_all(file, bytes)
+}
+
+/// Makes what was written to an open file survive the machine.
+///
+/// # Errors
+/// Nothing is known of what survives then.
+pub fn sync_data(file: &File) -> io::Result<()> {
+    Ok(calls::fdatasync(file)?)
 }
 
 /// Opens a file of ours for a lock, and makes it if it does not exist.

@@ -65,7 +65,7 @@ pub fn is_temporary(name: &str) -> bool {
 ///
 /// # Errors
 /// The directory cannot be read, or a file cannot be removed; the others are removed.
-pub(crate) fn remove_abandoned(directory: impl AsFd + Copy) -> io::Result<u32> {
+pub fn remove_abandoned(directory: impl AsFd + Copy) -> io::Result<u32> {
     remove_in(directory, 0)
 }
 

@@ -2,7 +2,9 @@
 //! the file system. [`map_at_once`]: a thread for each item, because the items wait for each other.
 
 use std::io;
-use std::panic::resume_unwind;
+use std::panic::{self, resume_unwind};
+use std::process;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
@@ -97,6 +99,30 @@ fn at_once_on<T: Sync, R: Send>(
         let first = work(first);
         Ok([first].into_iter().chain(started.into_iter().map(joined)).collect())
     })
+}
+
+/// What a user can do about threads that the system refuses.
+pub const RAISE_LIMITS: &str = "raise the limits of processes and of open files (`ulimit -u`, `ulimit -n`)";
+
+/// The exit code of a process that has no threads: something cannot be used.
+const UNAVAILABLE: i32 = 69;
+
+/// Starts the threads of a library that panics where the system refuses one: the process then ends with exit code 69
+/// and the reason, before the library waits for threads that it does not have.
+pub fn start_or_exit<R>(start: impl FnOnce() -> R) -> R {
+    let usual = Arc::new(panic::take_hook());
+    let (starting, others) = (thread::current().id(), Arc::clone(&usual));
+    panic::set_hook(Box::new(move |info| {
+        if thread::current().id() != starting {
+            return others(info);
+        }
+        let reason = info.payload_as_str().unwrap_or("no thread could be started");
+        eprintln!("error: {reason}\n  help: {RAISE_LIMITS}");
+        process::exit(UNAVAILABLE);
+    }));
+    let started = start();
+    panic::set_hook(Box::new(move |info| usual(info)));
+    started
 }
 
 /// A panic in the work is a bug there; it belongs to the caller's thread.

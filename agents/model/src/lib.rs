@@ -56,8 +56,8 @@ pub use output_path::{OutputPath, OutputPathError};
 pub use pair::{Grant, LeaseStatus, MirroredCheckpoint, PairConfig, PairStatus, Revocation, Side, Term};
 pub use placement::{Placement, RunNode};
 pub use policy::{
-    CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, SnapshotIntervals, VariablesLayout,
-    VariablesPolicy,
+    AsyncRedundancy, CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, LevelPolicy, NeedPolicy, RestartPolicy,
+    RestartRanks, SnapshotIntervals, VariablesLayout, VariablesPolicy,
 };
 pub use progress::{Progress, Task};
 pub use rank_end::RankEnd;

@@ -42,6 +42,26 @@ pub enum FlushMode {
     Async,
 }
 
+/// What a redundancy descriptor asks for beside its scheme and groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LevelPolicy {
+    /// Its redundancy is made while the application goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<AsyncRedundancy>,
+    /// Its checkpoints are counted by themselves, and so many are kept. Otherwise those of the cache are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u32>,
+}
+
+/// Redundancy that is made while the application goes on: the limits of each node.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AsyncRedundancy {
+    /// Bytes of checkpoint files a second at most; 0 is no limit.
+    pub bandwidth: u64,
+    /// Percentage of a processor at most; 0 is no limit.
+    pub percent: f64,
+}
+
 /// Where a run looks for a checkpoint to continue from: first in the caches, then on the prefix directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartPolicy {
@@ -55,6 +75,20 @@ pub struct RestartPolicy {
     /// (`SCR_GLOBAL_RESTART`).
     #[serde(default)]
     pub from_prefix: bool,
+    /// Whether a checkpoint that another number of ranks wrote can be used.
+    #[serde(default)]
+    pub ranks: RestartRanks,
+}
+
+/// The checkpoints that a run can restart from, by the number of ranks that wrote them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestartRanks {
+    /// Those of as many ranks as the run has.
+    #[default]
+    Same,
+    /// All. The files of another number of ranks are read in the prefix directory itself, each by any rank.
+    Any,
 }
 
 /// When CRC32s are computed. A recorded one is compared whenever the file is copied or a rebuild reads it.

@@ -44,6 +44,8 @@ pub mod ranks;
 pub mod report;
 pub mod run;
 pub mod server;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod sources;
 pub mod state;
 pub mod store;

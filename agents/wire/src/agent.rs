@@ -354,6 +354,9 @@ vocabulary! {
         protected: Option<bool>,
         /// Where it came from: `cache`, `rebuilt`, `fetched` or `fresh`.
         source: RestartSource,
+        /// The number of ranks that wrote it, if the run has another one. Since 1.13.
+        #[serde(default)]
+        written_by: Option<u32>,
         /// Ranks whose files were rebuilt.
         rebuilt: Vec<Rank>,
         /// Ranks whose files were moved to another node.
@@ -376,6 +379,9 @@ vocabulary! {
         generation: Generation,
         checkpoint: CheckpointId,
         scheme: Scheme,
+        /// Its entry in `checkpoint.redundancy`, from 0, if there are several; absent for variables. Since 1.14.
+        #[serde(default)]
+        descriptor: Option<u32>,
         /// The level of a checkpoint of variables, 1 to 4; absent for others.
         #[serde(default)]
         level: Option<u32>,
@@ -391,8 +397,21 @@ vocabulary! {
         generation: Generation,
         checkpoint: CheckpointId,
         scheme: Scheme,
-        /// How long it took until it was protected, milliseconds; from the same time as in `checkpoint_complete`.
+        /// As in `checkpoint_complete`.
+        #[serde(default)]
+        descriptor: Option<u32>,
+        /// How many nodes can be lost at once, whichever they are; absent if that is not known. Since 1.14.
+        #[serde(default)]
+        survives: Option<u32>,
+        /// Milliseconds from the same time as in `checkpoint_complete`; with `async: true`, of the redundancy alone.
         millis: u64,
+    },
+    /// The redundancy of a checkpoint could not be made while the application went on: the loss of a node costs it.
+    /// Since 1.13.
+    ProtectionFailed {
+        generation: Generation,
+        checkpoint: CheckpointId,
+        reason: String,
     },
     /// A checkpoint was dropped.
     CheckpointFailed {
@@ -409,6 +428,20 @@ vocabulary! {
         checkpoint: CheckpointId,
         /// Milliseconds from the start call to the end of the complete call, with a flush that they wait for.
         millis: u64,
+        /// Of these, for its redundancy. Since 1.14.
+        #[serde(default)]
+        redundancy_millis: u64,
+        /// Of these, for that of the one before, which was made behind them. Since 1.14.
+        #[serde(default)]
+        earlier_redundancy_millis: u64,
+        /// Of these, for flushes: of this dataset, and of one that is evicted for it. Since 1.14.
+        #[serde(default)]
+        flush_millis: u64,
+    },
+    /// A flush in the background was requested; those that were requested before are first. Since 1.13.
+    FlushRequested {
+        generation: Generation,
+        checkpoint: CheckpointId,
     },
     /// A checkpoint was flushed to the prefix directory.
     Flushed {

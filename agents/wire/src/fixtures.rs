@@ -1,12 +1,12 @@
 //! Values for tests and benchmarks: a new field of the settings is added here once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_model::{
-    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme, SchemeNumbers,
-    VariablesPolicy,
+    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, RestartRanks, Scheme,
+    SchemeNumbers, VariablesPolicy,
 };
 
 use crate::run::{Cache, Settings, SourceName};
@@ -25,7 +25,14 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
             interval: 1,
             numbers: SchemeNumbers::default(),
         }],
-        restart: RestartPolicy { distribute: true, fetch: true, fetch_width: 256, from_prefix: false },
+        levels: BTreeMap::new(),
+        restart: RestartPolicy {
+            distribute: true,
+            fetch: true,
+            fetch_width: 256,
+            from_prefix: false,
+            ranks: RestartRanks::Same,
+        },
         flush: FlushPolicy {
             every: 0,
             mode: FlushMode::Sync,

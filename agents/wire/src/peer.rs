@@ -148,6 +148,8 @@ pub enum ToMember {
     },
     /// Stop working on this order: another member failed. Answer it all the same.
     Cancel { order: u64 },
+    /// Something waits for the end of this order: its limits do not apply any more.
+    LiftLimits { order: u64 },
     /// A collective ended. Sent once a node: all ranks get the same, and their agent adds what is local (paths, file
     /// names).
     Results { seq: u64, outcome: Outcome },
@@ -217,6 +219,7 @@ pub enum Order {
         crc: bool,
         /// Only the redundancy of these ranks' files is made (again).
         only: Option<Vec<Rank>>,
+        limits: CopyLimits,
     },
     /// The dataset is complete: set the expected counts, note it in the flush file.
     Commit {
@@ -240,6 +243,8 @@ pub enum Order {
         checkpoint: CheckpointId,
         /// Each local rank's descriptor.
         members: Vec<Member>,
+        /// The ranks restart from it; otherwise it stays in cache beside the one that they restart from.
+        restart: bool,
     },
     /// Compare the application's files of these ranks with the recorded CRCs.
     Verify {
@@ -286,6 +291,7 @@ pub enum Order {
         directory: PathBuf,
         /// The files of some of its ranks, not those of the node.
         files: BTreeMap<Rank, Vec<DatasetFile>>,
+        limits: CopyLimits,
     },
     /// Record what the application declared about a dataset.
     Describe {
@@ -312,8 +318,12 @@ pub enum Order {
         checkpoint: CheckpointId,
         /// Its directory below the prefix, absolute.
         directory: PathBuf,
-        /// Each rank's files, in routing order.
+        /// Each rank's files, in routing order. If another number of ranks wrote them: those whose presence this node
+        /// verifies, by the rank that wrote them.
         files: BTreeMap<Rank, Vec<DatasetFile>>,
+        /// The number of ranks that wrote the dataset, if it is another one than this run's: each rank reads any file.
+        #[serde(default)]
+        written_by: Option<u32>,
     },
     Note {
         checkpoint: CheckpointId,
@@ -332,10 +342,12 @@ impl Order {
         matches!(self, Order::Encode { .. } | Order::Transfer { .. } | Order::Rebuild { .. })
     }
 
-    /// The limits of an order that copies files beside the work of the ranks.
+    /// The limits of an order that is carried out beside the work of the ranks.
     pub fn limits_mut(&mut self) -> Option<&mut CopyLimits> {
         match self {
-            Order::Flush { limits, .. } => Some(limits),
+            Order::Flush { limits, .. } | Order::Encode { limits, .. } | Order::VerifyStored { limits, .. } => {
+                Some(limits)
+            }
             _ => None,
         }
     }
@@ -354,7 +366,7 @@ impl Order {
     }
 }
 
-/// Limits of the copies that a node makes for an order.
+/// Limits of what a node copies or encodes for an order.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CopyLimits {
     /// Files that are copied at a time at most.

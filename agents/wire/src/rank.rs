@@ -76,8 +76,8 @@ pub enum ToAgent {
 }
 
 /// The calls of the checkpoint API (`SCR manual §11.4–11.9`), and those of rank processes, which make the calls for
-/// a program that does not use the API. All but [`Call::Route`], [`Call::Workspace`] and
-/// [`Call::Leave`] are collective.
+/// a program that does not use the API. All but [`Call::Route`], [`Call::RestartFiles`],
+/// [`Call::Workspace`] and [`Call::Leave`] are collective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
@@ -131,6 +131,8 @@ pub enum Call {
         /// The application's own name for the file; only the base name is used.
         name: String,
     },
+    /// The files that [`Call::Route`] finds in a restart. Local.
+    RestartFiles,
     /// End a checkpoint: protect it, flush it when due, look at the halt conditions.
     Complete {
         /// False if this rank could not write its files.
@@ -200,7 +202,7 @@ pub enum Awaited {
 impl Call {
     /// True for calls that all ranks make together.
     pub fn is_collective(&self) -> bool {
-        !matches!(self, Call::Route { .. } | Call::Workspace | Call::Leave)
+        !matches!(self, Call::Route { .. } | Call::RestartFiles | Call::Workspace | Call::Leave)
     }
 
     /// The bytes of its payload.
@@ -233,6 +235,7 @@ impl Call {
             Call::Drop { .. } => "drop",
             Call::Delete { .. } => "delete",
             Call::Route { .. } => "route_file",
+            Call::RestartFiles => "restart_files",
             // To be made together with `Complete` by other ranks.
             Call::Complete { .. } | Call::NotWritten { .. } | Call::ProgramsEnded | Call::CompleteEnded => {
                 "complete_checkpoint"
@@ -290,6 +293,8 @@ pub enum Reply {
     Name(Option<String>),
     /// To [`Call::Route`] and [`Call::Workspace`].
     Path(PathBuf),
+    /// To [`Call::RestartFiles`].
+    RestartFiles(RestartFiles),
     /// To [`Call::Complete`], [`Call::NotWritten`], [`Call::ProgramsEnded`] and [`Call::CompleteEnded`].
     Completed {
         checkpoint: CheckpointId,
@@ -308,15 +313,37 @@ pub enum Reply {
     Done,
 }
 
+/// The files of the checkpoint that there is to restart from, as far as this rank can read them: its own, or, if
+/// another number of ranks wrote them, all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartFiles {
+    /// The number of ranks that wrote the checkpoint.
+    pub ranks: u32,
+    /// By rank, and of each rank in the order in which it routed them.
+    pub files: Vec<RestartFile>,
+}
+
+/// A file of the checkpoint that there is to restart from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartFile {
+    /// The name by which [`Call::Route`] finds it: its base name, or the path below the prefix of a file of an output.
+    pub name: String,
+    /// The rank that wrote it.
+    pub rank: Rank,
+}
+
 /// What there is to restart from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restart {
     /// The checkpoint, or `None`: start afresh.
     pub checkpoint: Option<CheckpointId>,
     pub source: RestartSource,
+    /// How many ranks wrote it, if that is another number than that of the run: [`Call::RestartFiles`] lists the files
+    /// of all of them.
+    pub written_by: Option<u32>,
     /// The directory that holds this rank's files.
     pub directory: Option<PathBuf>,
-    /// This rank's files, base names in the order in which it once routed them.
+    /// This rank's files, base names in the order in which it once routed them. None of another number of ranks.
     pub files: Vec<String>,
     /// The level of a checkpoint of variables.
     pub level: Option<Level>,

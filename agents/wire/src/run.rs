@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use holdfast_model::time::millis;
 use holdfast_model::{
-    CheckpointId, CrcPolicy, Descriptor, FlushPolicy, Generation, NeedPolicy, NodeName, RestartPolicy, RunNode,
-    VariablesPolicy,
+    CheckpointId, CrcPolicy, Descriptor, FlushPolicy, Generation, LevelPolicy, NeedPolicy, NodeName, RestartPolicy,
+    RunNode, VariablesPolicy,
 };
 
 /// The complete plan of a run, for the agent that leads it. Members have [`MemberPlan`](crate::plan::MemberPlan).
@@ -45,6 +45,9 @@ pub struct Settings {
     pub caches: Vec<Cache>,
     /// The redundancy descriptors, index 0 first.
     pub descriptors: Vec<Descriptor>,
+    /// What some of them ask for beside scheme and groups, by index.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub levels: BTreeMap<u32, LevelPolicy>,
     /// Where to look for a checkpoint to continue from.
     pub restart: RestartPolicy,
     /// The flush to the prefix directory while the job runs.

@@ -14,7 +14,7 @@ use crate::job::restart_choice::{self, RestartChoice};
 use crate::job::{MissingProgram, missing_program};
 use crate::job::{failure_domains, start};
 use crate::launch::registry::registered;
-use crate::spec::{Environment, JobSpec, Origin, Setting, frequency, reference, resolved};
+use crate::spec::{Environment, JobSpec, Origin, Setting, Step, frequency, reference, resolved};
 
 /// Check a job spec without starting anything
 ///
@@ -158,8 +158,8 @@ impl Report for Checked {
             writeln!(to, "{}checkpoint.every is auto: {text}", step.key_path)?;
         }
         for step in &self.spec.steps {
-            for line in failure_domains::survival(&self.spec, step) {
-                writeln!(to, "{}checkpoint.redundancy: {line}", step.key_path)?;
+            for line in failure_domains::levels(&self.spec, step) {
+                writeln!(to, "{}checkpoint.redundancy: {}", step.key_path, printable(&line.to_string()))?;
             }
         }
         Ok(())
@@ -183,6 +183,8 @@ impl Report for Checked {
                 json!({"key": setting.key, "value": setting.value, "origin": origin})
             };
             fields["settings"] = self.settings().map(setting).collect();
+            let levels = |step: &Step| (step.name.clone(), json!(failure_domains::levels(&self.spec, step)));
+            fields["levels"] = Value::Object(self.spec.steps.iter().map(levels).collect());
         }
         document(fields)
     }

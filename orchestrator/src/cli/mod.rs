@@ -251,16 +251,21 @@ fn usage(error: &clap::Error) -> u8 {
 fn report(failure: &Failure, style: Style) {
     let document = matches!(style, Style::Json { .. }).then(|| failure.json());
     let text = failure.to_string();
-    let (written, is_written) = mpsc::channel();
-    let thread = thread::Builder::new().spawn(move || {
-        if let Some(document) = document {
+    let write = move || {
+        if let Some(document) = &document {
             let _ = writeln!(io::stdout(), "{document}");
         }
         let _ = writeln!(io::stderr(), "{text}");
+    };
+    let (written, is_written) = mpsc::channel();
+    let writing = write.clone();
+    let thread = thread::Builder::new().spawn(move || {
+        writing();
         let _ = written.send(());
     });
-    if thread.is_ok() {
-        let _ = is_written.recv_timeout(REPORTED_WITHIN);
+    match thread {
+        Ok(_) => drop(is_written.recv_timeout(REPORTED_WITHIN)),
+        Err(_) => write(),
     }
 }
 

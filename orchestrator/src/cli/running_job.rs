@@ -70,11 +70,17 @@ impl RunningJob {
 
     fn in_prefix(prefix: PathBuf) -> Result<Self, Failure> {
         let found = JobState::read_to_show(&prefix)?;
-        let (state, directory) = found.ok_or_else(|| {
-            Failure::new(exit::UNAVAILABLE, "no job has been run in this prefix directory")
-                .at(prefix.display())
-                .remedy("give the job's spec, or its prefix directory with `--prefix`")
-        })?;
+        let Some((state, directory)) = found else {
+            let failure = |message: String| Failure::new(exit::UNAVAILABLE, message).at(prefix.display());
+            return Err(match JobState::end_by_other_version(&prefix)? {
+                Some(end) => {
+                    failure(format!("the job here was run by another version of Holdfast, and has ended: {end}"))
+                        .remedy("`holdfast run` begins a new job from its checkpoints")
+                }
+                None => failure("no job has been run in this prefix directory".to_owned())
+                    .remedy("give the job's spec, or its prefix directory with `--prefix`"),
+            });
+        };
         let client = state.trust.as_ref().map(|trust| AgentClient::of_user(trust, state.requests_at_once)).transpose();
         let client = client.map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         Ok(RunningJob { has_orchestrator: JobLock::is_held(&prefix), prefix, state, directory, client })

@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::task::Poll;
 
+use holdfast_core::workers;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::WorkerGuard;
@@ -39,7 +40,8 @@ pub(super) fn start_log(agent: bool) -> WorkerGuard {
         let debug = parameters.and_then(|parameters| parameters.read("SCR_DEBUG", value::whole));
         Targets::new().with_default(level(agent, debug.unwrap_or_default()))
     });
-    let (writer, guard) = tracing_appender::non_blocking(io::stderr());
+    let start = || tracing_appender::non_blocking(io::stderr());
+    let (writer, guard) = workers::start_or_exit(start);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false).event_format(LogLines);
     let log = tracing_subscriber::registry().with(lines).with(filter);
     // Fails only if the process has a log already.
@@ -77,10 +79,15 @@ fn level(agent: bool, debug: u64) -> LevelFilter {
     if agent { asked.max(LevelFilter::INFO) } else { asked }
 }
 
+fn no_threads(error: io::Error) -> Failure {
+    Failure::new(exit::UNAVAILABLE, "cannot start threads").because(error).remedy(workers::RAISE_LIMITS)
+}
+
 /// Runs asynchronous work to its end.
 pub(super) fn block_on<R>(work: impl Future<Output = R>) -> Result<R, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("holdfast").build();
-    let runtime = runtime.map_err(|error| Failure::new(exit::INTERNAL, "cannot start threads").because(error))?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = holdfast_agent::daemon::runtime::start(builder.enable_all().thread_name("holdfast"));
+    let runtime = runtime.map_err(no_threads)?;
     let result = runtime.block_on(work);
     // File work that hangs on a dead file system must not keep the process.
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
@@ -103,7 +110,7 @@ where
         document: matches!(style, Style::Json { .. }),
         labels: matches!(style, Style::Human { verbose: true } | Style::Json { verbose: true, .. }),
     });
-    let screen = screen.map_err(|error| Failure::new(exit::INTERNAL, "cannot start threads").because(error))?;
+    let screen = screen.map_err(no_threads)?;
     block_on(async {
         let report = work(screen.clone()).await;
         let mut result = Vec::new();

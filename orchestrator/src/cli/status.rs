@@ -18,13 +18,15 @@ use super::output::{Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
 use crate::events::report::from_beginning;
 use crate::events::{
-    Cost, DownReason, GenerationProgress, History, TimedReason, kept_directory, reader::Reader, virtual_text,
+    BackgroundWork, Cost, DownReason, GenerationProgress, History, TimedReason, domains_text, kept_directory,
+    reader::Reader, virtual_text,
 };
 use crate::exit;
 use crate::job::state::{PairsState, Stage};
 use crate::pairs::Overview;
 use crate::relaunch::Explanation;
 use crate::relaunch::explain::{Activity, NodeCondition, NodeExplanation};
+use crate::spec::value_kinds::spelling;
 
 /// Show what a job is doing, or how it ended: nodes, generation, newest checkpoint and whether it is protected
 #[derive(Clone, Debug, clap::Args)]
@@ -34,11 +36,15 @@ Examples:
   holdfast status --json --prefix ./heat-run
 
 JSON: {version, job, job_id, prefix, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
+newest_of_schemes: [{scheme, checkpoint, protected}…], failure_domains: {kind, number} or null, \
+background: {protecting: [checkpoint…], flushing: [checkpoint…]}, \
 virtual_nodes, nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, \
 unplaced: [{directory, path, files}…], kept: [{node, path, prefix}…], \
 cost: {elapsed_ms, failures, lost_work_ms, detection_ms, restart_ms, blocked_ms, checkpoints_complete, \
 checkpoints_dropped, newest_protected: {checkpoint, age_ms}, newest_flushed: {checkpoint, age_ms}, \
-interval: {mtbf_ms, mtbf_given, cost_ms, young_ms, daly_ms, used_ms, used_permille, best_permille} or null}, \
+interval: {mtbf_ms, mtbf_given, cost_ms, young_ms, daly_ms, used_ms, used_permille, best_permille, \
+levels: [{protection: {descriptor, level, scheme} or null for the flush, survives, cost_ms, failures, mtbf_ms, \
+interval_ms, every}…]} or null}, \
 halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
 checkpoint of variables, or null; \
 stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
@@ -348,6 +354,17 @@ impl Report for Status {
             }
             None => writeln!(to, "no checkpoint yet")?,
         }
+        for (scheme, (id, protected)) in self.history.newest_of_schemes() {
+            let protection = if protected { ", protected" } else { "" };
+            writeln!(to, "  newest of {}: checkpoint {id}{protection}", spelling(scheme))?;
+        }
+        if let Some((kind, number)) = &self.history.domains {
+            writeln!(to, "failure domains: {}", domains_text(*number, kind))?;
+        }
+        let background = &self.history.background;
+        if *background != BackgroundWork::default() && !self.has_ended() {
+            writeln!(to, "in the background: {background}")?;
+        }
         // Those of pairs follow with the processes of their agents.
         for node in self.nodes().into_iter().filter(|_| state.pairs.is_none()) {
             node.write(to, "  ")?;
@@ -381,6 +398,9 @@ impl Report for Status {
             writeln!(to, "cost: {}", cost.times())?;
             if let Some(interval) = &cost.interval {
                 writeln!(to, "interval: {interval}")?;
+                for level in &interval.levels {
+                    writeln!(to, "  {level}")?;
+                }
             }
             writeln!(to, "newest {}", cost.ages())?;
             if let Some(dropped) = cost.dropped() {
@@ -418,6 +438,16 @@ impl Report for Status {
             "level": self.level(),
             "protected": self.protected(),
             "newest_protected": self.newest_protected(),
+            "newest_of_schemes": self.history.newest_of_schemes().into_iter().map(|(scheme, (checkpoint, protected))| {
+                json!({ "scheme": spelling(scheme), "checkpoint": checkpoint, "protected": protected })
+            }).collect::<Vec<_>>(),
+            "failure_domains": self.history.domains.as_ref().map(|(kind, number)| {
+                json!({ "kind": kind, "number": number })
+            }),
+            "background": json!({
+                "protecting": self.history.background.protecting,
+                "flushing": self.history.background.flushing,
+            }),
             "virtual_nodes": state.allocation.has_virtual_nodes(),
             "nodes": self.nodes().iter().map(NodeLine::json).collect::<Vec<_>>(),
             "without_progress": self.explanation.as_ref().map(|explanation| explanation.without_progress),

@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::Local;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::scan::FileDamage;
 use holdfast_core::redundancy::files::SetId;
-use holdfast_core::store::DirectoryName;
-use holdfast_formats::sion::dataset::DatasetCreation;
 use holdfast_model::{CheckpointId, ContainerPolicy, Generation, NodeName};
 use holdfast_wire::agent::{CopyRequest, EndRunRequest, FlushedNote, RebuildRequest, VerifyRequest};
-use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
@@ -22,8 +20,7 @@ use super::config::{DrainConfig, LOST_AGENT_WAIT};
 use super::error::{DrainError, RequestFailure};
 use super::event::{Answer, DrainEvent, RequestId};
 use super::machine::DrainMachine;
-use super::prefix_steps;
-use super::prefix_steps::{FoundDamage, OpenedDirectory};
+use super::prefix_steps::{self, PrefixSteps};
 use super::report::{DrainEnd, DrainReport, Survey};
 use crate::events::LogEvent;
 use crate::fleet::roster::{RosterChange, RosterState};
@@ -82,11 +79,11 @@ pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
     match DrainDriver::new(order, LOST_AGENT_WAIT, false).run().await {
         DrainEnd::Drained(mut report) => {
             let (prefix, job_id) = (order.prefix.clone(), order.job_id.clone());
-            match blocking(move || prefix_steps::unplaced(prefix, &job_id)).await {
+            let unplaced = spawn_blocking(move || prefix_steps::unplaced(prefix, &job_id)).await;
+            match unplaced.map_err(|error| error.to_string()).and_then(|found| found.map_err(|error| error.to_string()))
+            {
                 Ok(unplaced) => report.unplaced = unplaced,
-                Err(failure) => {
-                    tracing::warn!(reason = failure.reason, "whether all outputs are at their paths is not known");
-                }
+                Err(reason) => tracing::warn!(reason, "whether all outputs are at their paths is not known"),
             }
             Ok(report)
         }
@@ -107,16 +104,13 @@ pub async fn survey(order: &DrainOrder) -> Result<Survey, DrainError> {
     }
 }
 
-/// The containers that are being written, by directory. Those that are not completed are removed with the driver.
-type Containers = Arc<Mutex<HashMap<DirectoryName, DatasetCreation>>>;
-
 /// The answer to a request; why it failed, if so.
 type RequestResult = Result<Answer, RequestFailure>;
 
 struct DrainDriver {
     machine: DrainMachine,
     order: Arc<DrainOrder>,
-    containers: Containers,
+    steps: Arc<PrefixSteps>,
     changes: mpsc::UnboundedReceiver<RosterChange>,
     /// One task a request. They are aborted when the driver is dropped.
     tasks: JoinSet<(RequestId, RequestResult)>,
@@ -144,8 +138,8 @@ impl DrainDriver {
         });
         DrainDriver {
             machine,
+            steps: Arc::new(PrefixSteps::new(order)),
             order: Arc::new(order.clone()),
-            containers: Containers::default(),
             changes,
             tasks: JoinSet::new(),
             under_way: HashMap::new(),
@@ -209,7 +203,7 @@ impl DrainDriver {
                 }
             }
             DrainAction::Request(request, what) => {
-                let answer = carry_out(Arc::clone(&self.order), Arc::clone(&self.containers), what);
+                let answer = carry_out(Arc::clone(&self.order), Arc::clone(&self.steps), what);
                 let task = self.tasks.spawn(async move { (request, answer.await) });
                 self.requests.insert(task.id(), request);
                 self.under_way.insert(request, task);
@@ -219,8 +213,8 @@ impl DrainDriver {
     }
 }
 
-async fn carry_out(order: Arc<DrainOrder>, containers: Containers, request: DrainRequest) -> RequestResult {
-    let DrainOrder { client, prefix, job_id, generation, copies, .. } = &*order;
+async fn carry_out(order: Arc<DrainOrder>, steps: Arc<PrefixSteps>, request: DrainRequest) -> RequestResult {
+    let DrainOrder { client, prefix, generation, copies, .. } = &*order;
     match request {
         DrainRequest::TakeInventory { agent, end_run } => {
             if end_run {
@@ -228,43 +222,6 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, request: Drai
             }
             let inventory = client.inventory(agent.address).await?;
             Ok(Answer::Inventory(Box::new(inventory)))
-        }
-        DrainRequest::ExamineFlushed { checkpoint } => {
-            let (prefix, job_id) = (prefix.clone(), job_id.clone());
-            let copy = blocking(move || prefix_steps::examine_flushed(prefix, &job_id, checkpoint)).await?;
-            Ok(Answer::FlushedExamined { copy })
-        }
-        DrainRequest::OpenDirectory { checkpoint, name, container } => {
-            let (prefix, job_id) = (prefix.clone(), job_id.clone());
-            let continues = order.continues;
-            let open = move || {
-                prefix_steps::open(prefix, &job_id, (checkpoint, name.as_deref()), container.as_deref(), continues)
-            };
-            let OpenedDirectory { directory, resumed, container } = blocking(open).await?;
-            let mut under_way = containers.lock();
-            // One dataset is drained at a time: the container of another one was not completed.
-            under_way.clear();
-            let container = container.map(|created| {
-                let created = created?;
-                let places = Arc::new(created.places());
-                under_way.insert(directory.clone(), created);
-                Ok(places)
-            });
-            Ok(Answer::DirectoryOpened { directory, resumed, container })
-        }
-        DrainRequest::CommitContainer { directory, packed } => {
-            let container = containers.lock().remove(&directory);
-            let container = container.ok_or("the container is not under way")?;
-            blocking(move || prefix_steps::commit(container, &packed)).await?;
-            Ok(Answer::ContainerCommitted)
-        }
-        DrainRequest::Repack { directory, container, files } => {
-            let prefix = prefix.clone();
-            let damage = blocking(move || prefix_steps::repack(prefix, &directory, &container, &files)).await?;
-            Ok(damage.map_or(Answer::ContainerCommitted, |FoundDamage { rank, reason }| Answer::RepackFoundDamage {
-                rank,
-                reason,
-            }))
         }
         DrainRequest::Copy { agent, checkpoint, directory, container, order } => {
             let request = CopyRequest {
@@ -283,58 +240,20 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, request: Drai
                 RequestFailure { reason: error.brief(), unwritable }
             })
         }
-        DrainRequest::Scan { directory } => {
-            let prefix = prefix.clone();
-            let scan = blocking(move || prefix_steps::read(prefix, &directory)).await?;
-            Ok(Answer::Scanned(Box::new(scan)))
-        }
-        DrainRequest::Verify { agent, directory, files } => {
-            let Some(agent) = agent else {
-                let prefix = prefix.clone();
-                let damaged = blocking(move || prefix_steps::verify(prefix, &directory, &files)).await?;
-                return Ok(Answer::Verified { damaged });
-            };
+        DrainRequest::Verify { agent: Some(agent), directory, files } => {
             let names = files.iter().map(|unit| unit.name.clone()).collect();
             let directory = prefix.join(directory.as_str());
             verify_at(client, &agent, VerifyRequest { directory, files: names, threads: copies.threads }).await
         }
-        DrainRequest::Rebuild { agent, checkpoint, directory, set } => match agent {
-            Some(agent) => {
-                let directory = prefix.join(directory.as_str());
-                rebuild_at(client, &agent, checkpoint, directory, set).await
-            }
-            None => {
-                let prefix = prefix.clone();
-                blocking(move || prefix_steps::rebuild(prefix, &directory, &set)).await?;
-                Ok(Answer::Rebuilt)
-            }
-        },
-        DrainRequest::Publish { findings } => {
-            let (prefix, job_id) = (prefix.clone(), job_id.clone());
-            let window_of = (copies.keep > 0).then_some(job_id);
-            blocking(move || prefix_steps::publish(prefix, *findings, window_of.as_deref())).await
-        }
-        DrainRequest::CloseDirectory => {
-            let prefix = prefix.clone();
-            blocking(move || prefix_steps::close(prefix)).await?;
-            Ok(Answer::DirectoryClosed)
-        }
-        DrainRequest::FindOlder => {
-            let prefix = prefix.clone();
-            let checkpoint = blocking(move || prefix_steps::find_older(prefix)).await?;
-            Ok(Answer::OlderFound { checkpoint })
-        }
-        DrainRequest::AbandonFlushes => {
-            let (prefix, job_id) = (prefix.clone(), job_id.clone());
-            let directories = blocking(move || prefix_steps::abandon_flushes(prefix, &job_id)).await?;
-            Ok(Answer::FlushesAbandoned { directories })
-        }
-        DrainRequest::KeepWindow { keep } => {
-            let (prefix, job_id) = (prefix.clone(), job_id.clone());
-            let left_out = blocking(move || prefix_steps::keep_window(prefix, &job_id, keep)).await?;
-            Ok(Answer::WindowKept { left_out })
+        DrainRequest::Rebuild { agent: Some(agent), checkpoint, directory, set } => {
+            rebuild_at(client, &agent, checkpoint, prefix.join(directory.as_str()), set).await
         }
         DrainRequest::NoteFlushed { agent, checkpoint } => note_flushed(client, &agent, checkpoint, prefix).await,
+        // On a thread of its own, which the file system may block.
+        step => match spawn_blocking(move || steps.carry_out(step, Local::now().naive_local())).await {
+            Ok(answer) => answer,
+            Err(error) => Err(format!("a task of the drain failed: {error}").into()),
+        },
     }
 }
 
@@ -376,17 +295,5 @@ async fn note_flushed(client: &AgentClient, agent: &AgentAt, checkpoint: Checkpo
             tracing::warn!(node = %agent.node, %error, "a drained dataset cannot be recorded in a flush file");
             Err(error.into())
         }
-    }
-}
-
-/// Runs a step that may block on file systems on a thread of its own.
-async fn blocking<T, E>(step: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, RequestFailure>
-where
-    T: Send + 'static,
-    E: Into<RequestFailure> + Send + 'static,
-{
-    match spawn_blocking(step).await {
-        Ok(done) => done.map_err(Into::into),
-        Err(error) => Err(format!("a task of the drain failed: {error}").into()),
     }
 }

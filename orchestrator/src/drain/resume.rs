@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::owned::OwnedError;
 use holdfast_core::prefix::index::IndexEntry;
 use holdfast_core::prefix::{dataset, index};
 use holdfast_core::state_directory::StateDirectory;
@@ -70,7 +71,7 @@ fn extend_superseded(
         .filter(|entry| dataset::job_of(store, &entry.directory).is_some_and(|job| job == job_id))
         .map(|entry| entry.directory)
         .collect();
-    let killed = read_record(&path(store)).filter(|record| record.job_id == job_id && is_newer(record.checkpoint));
+    let killed = read_record(&path(store))?.filter(|record| record.job_id == job_id && is_newer(record.checkpoint));
     left.extend(killed.and_then(|record| DirectoryName::new(record.directory).ok()));
     let mut known = superseded(store)?;
     let before = known.clone();
@@ -98,7 +99,7 @@ pub fn begin(
 ) -> Result<(), PrefixStepError> {
     let record = DrainRecord { job_id: job_id.to_owned(), checkpoint, directory: directory.as_str().to_owned() };
     let path = path(store);
-    if let Some(killed) = read_record(&path)
+    if let Some(killed) = read_record(&path)?
         && let Ok(left) = DirectoryName::new(killed.directory)
         && left != *directory
         && store.contains(&left)
@@ -128,15 +129,16 @@ pub fn end(store: &dyn DatasetStore) -> Result<(), PrefixStepError> {
 
 /// The directory of the drain that is under way, or was killed.
 pub fn under_way(store: &dyn DatasetStore) -> Option<DirectoryName> {
-    read_record(&path(store)).and_then(|record| DirectoryName::new(record.directory).ok())
+    let record = read_record(&path(store)).ok().flatten();
+    record.and_then(|record| DirectoryName::new(record.directory).ok())
 }
 
 /// The directory to continue: of a drain that was killed, or else the newest of a drain or flush that is indexed and
 /// not complete. SCR leaves the directory of a killed flush as it is and copies to another one. A directory that was
-/// [superseded](supersede) is not continued; none is if that is not known.
+/// [superseded](supersede) is not continued; none is if the list of them is damaged.
 ///
 /// # Errors
-/// The index cannot be read.
+/// The index, the record or the list cannot be read.
 pub fn directory_of(
     store: &dyn DatasetStore,
     job_id: &str,
@@ -144,12 +146,13 @@ pub fn directory_of(
 ) -> Result<Option<DirectoryName>, PrefixStepError> {
     let superseded = match superseded(store) {
         Ok(superseded) => superseded,
+        Err(error @ PrefixStepError::Owned(OwnedError::Io { .. })) => return Err(error),
         Err(error) => {
             tracing::warn!(%error, "no_directory_is_continued");
             return Ok(None);
         }
     };
-    if let Some(record) = read_record(&path(store))
+    if let Some(record) = read_record(&path(store))?
         && record.job_id == job_id
         && record.checkpoint == checkpoint
         && !superseded.directories.contains(&record.directory)
@@ -170,10 +173,16 @@ pub fn directory_of(
     Ok(incomplete.max_by_key(|(flushed, _)| *flushed).map(|(_, directory)| directory))
 }
 
-/// A record that cannot be read, or is not ours, is ignored: the drain then begins in a new directory.
-fn read_record(path: &Path) -> Option<DrainRecord> {
-    let text = state_files::read(path, LARGEST_RECORD).ok()??;
-    serde_json::from_slice(&text).ok()
+/// A record that is damaged, or is not ours, is ignored: the drain then begins in a new directory.
+///
+/// # Errors
+/// It cannot be read: the directory that it names would never be completed.
+fn read_record(path: &Path) -> Result<Option<DrainRecord>, PrefixStepError> {
+    match state_files::read(path, LARGEST_RECORD) {
+        Ok(text) => Ok(text.and_then(|text| serde_json::from_slice(&text).ok())),
+        Err(error @ OwnedError::Io { .. }) => Err(error.into()),
+        Err(_) => Ok(None),
+    }
 }
 
 #[cfg(test)]

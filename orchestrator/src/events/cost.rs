@@ -2,7 +2,6 @@
 //! start again, the time in which checkpoints blocked the ranks, and how old the newest checkpoints are.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use holdfast_model::interval::{self, FailureRate};
@@ -11,6 +10,7 @@ use holdfast_wire::agent::AgentEvent;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
+use super::advice::{IntervalAdvice, LevelCosts};
 use super::reason::{DrainResult, EndCause};
 use super::vocabulary::LogEvent;
 
@@ -34,7 +34,8 @@ pub struct Costs {
     sign: Option<Timestamp>,
     /// When the failure was detected, and the work until then; until the next generation computes.
     failed: Option<(Timestamp, Duration)>,
-    failures: u32,
+    /// The generations that failed, by the number of nodes that were lost.
+    failures: BTreeMap<u32, u32>,
     lost: Duration,
     detection: Duration,
     restart: Duration,
@@ -44,6 +45,7 @@ pub struct Costs {
     complete: u64,
     dropped: u64,
     dropped_last: Option<(CheckpointId, String)>,
+    levels: LevelCosts,
     protected: Option<CheckpointId>,
     flushed: Option<CheckpointId>,
     advised: bool,
@@ -114,6 +116,7 @@ impl Costs {
     }
 
     fn add_of_agent(&mut self, time: Timestamp, event: &AgentEvent, share: Option<u8>) -> Option<LogEvent> {
+        self.levels.add(event);
         match event {
             AgentEvent::Restarted { checkpoint, protected, .. } => {
                 self.computes(time, *checkpoint);
@@ -160,7 +163,7 @@ impl Costs {
     /// How often something fails: as the user knows it, else as was observed since the job began.
     pub fn failure_rate(&self, given: Option<Duration>) -> Option<FailureRate> {
         let given = given.map(|mtbf| FailureRate { mtbf, given: true });
-        let observed = || interval::observed(self.failures, self.last.since(self.began?));
+        let observed = || interval::observed(self.failures(), self.last.since(self.began?));
         given.or_else(|| observed().map(|mtbf| FailureRate { mtbf, given: false }))
     }
 
@@ -170,7 +173,7 @@ impl Costs {
         let rate = self.failure_rate(self.given)?;
         let cost = self.blocked.checked_div(self.blocking).filter(|cost| !cost.is_zero())?;
         let wasted = self.blocked + self.lost + self.detection + self.restart;
-        let restart = (self.detection + self.restart).checked_div(self.failures).unwrap_or_default();
+        let restart = (self.detection + self.restart).checked_div(self.failures()).unwrap_or_default();
         let daly = interval::daly(cost, rate.mtbf);
         Some(IntervalAdvice {
             rate,
@@ -180,7 +183,13 @@ impl Costs {
             used: elapsed.saturating_sub(wasted).checked_div(self.blocking).unwrap_or_default(),
             used_permille: permille(percent_of(wasted, elapsed) / 100.0),
             best_permille: permille(interval::expected_overhead(daly, cost, restart, rate.mtbf)),
+            levels: self.levels.advice(&self.failures, rate.mtbf),
         })
+    }
+
+    /// Generations that failed.
+    fn failures(&self) -> u32 {
+        self.failures.values().sum()
     }
 
     fn seems_failed(&mut self, time: Timestamp) {
@@ -205,7 +214,11 @@ impl Costs {
         }
         self.fails(time);
         if !matches!(cause, EndCause::Halted { .. } | EndCause::TimeLimit | EndCause::Excluded { .. }) {
-            self.failures += 1;
+            let nodes = match cause {
+                EndCause::NodeFailure { nodes } => u32::try_from(nodes.len()).unwrap_or(u32::MAX),
+                _ => 0,
+            };
+            *self.failures.entry(nodes).or_default() += 1;
         }
     }
 
@@ -240,7 +253,7 @@ impl Costs {
         let aged = |id: CheckpointId| Some((id, now.since(self.checkpoints.get(&id)?.begun)));
         Some(Cost {
             elapsed: now.since(self.began?),
-            failures: self.failures,
+            failures: self.failures(),
             lost: self.lost,
             detection: self.detection,
             restart: self.restart,
@@ -252,60 +265,6 @@ impl Costs {
             flushed: self.flushed.and_then(aged),
             interval: self.interval_advice(now),
         })
-    }
-}
-
-/// Which interval between checkpoints is best.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IntervalAdvice {
-    pub rate: FailureRate,
-    /// How long a checkpoint blocks the ranks.
-    pub cost: Duration,
-    /// Young's interval.
-    pub young: Duration,
-    /// Daly's.
-    pub daly: Duration,
-    /// The mean time between two checkpoints until now.
-    pub used: Duration,
-    /// The part of the time that checkpoints and failures have taken with it, in thousandths.
-    pub used_permille: u32,
-    /// The part that they are expected to take with Daly's.
-    pub best_permille: u32,
-}
-
-impl fmt::Display for IntervalAdvice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
-        write!(
-            f,
-            "best {} (Daly; Young {}), for {} that a checkpoint blocks the ranks and a failure every {} ({}), expected \
-             to cost {:.1} %; it was {}, which cost {:.1} %",
-            seconds(self.daly),
-            seconds(self.young),
-            seconds(self.cost),
-            seconds(self.rate.mtbf),
-            if self.rate.given { "`health.mtbf`" } else { "observed" },
-            f64::from(self.best_permille) / 10.0,
-            seconds(self.used),
-            f64::from(self.used_permille) / 10.0
-        )
-    }
-}
-
-impl Serialize for IntervalAdvice {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let document = json!({
-            "mtbf_ms": millis(self.rate.mtbf),
-            "mtbf_given": self.rate.given,
-            "cost_ms": millis(self.cost),
-            "young_ms": millis(self.young),
-            "daly_ms": millis(self.daly),
-            "used_ms": millis(self.used),
-            "used_permille": self.used_permille,
-            "best_permille": self.best_permille,
-        });
-        document.serialize(serializer)
     }
 }
 
@@ -416,6 +375,7 @@ mod tests {
                     checkpoint: from.map(CheckpointId),
                     protected: from.map(|_| true),
                     source: RestartSource::Cache,
+                    written_by: None,
                     rebuilt: Vec::new(),
                     moved: Vec::new(),
                     millis: 1,
@@ -434,14 +394,26 @@ mod tests {
                     generation,
                     checkpoint,
                     scheme,
+                    descriptor: None,
                     level: None,
                     protected: true,
                     bytes: 1,
                     millis: 1000,
                 },
             );
-            self.agent(seconds + 1, AgentEvent::CheckpointProtected { generation, checkpoint, scheme, millis: 1 });
-            self.agent(seconds + 2, AgentEvent::RanksBlocked { generation, checkpoint, millis: 2000 })
+            let (descriptor, survives) = (None, Some(1));
+            let protected =
+                AgentEvent::CheckpointProtected { generation, checkpoint, scheme, descriptor, survives, millis: 1 };
+            self.agent(seconds + 1, protected);
+            let blocked = AgentEvent::RanksBlocked {
+                generation,
+                checkpoint,
+                millis: 2000,
+                redundancy_millis: 1000,
+                earlier_redundancy_millis: 0,
+                flush_millis: 0,
+            };
+            self.agent(seconds + 2, blocked)
         }
 
         /// The first sign, and three seconds later the decision.

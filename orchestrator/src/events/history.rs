@@ -1,9 +1,10 @@
 //! The history of a job, from the events of its log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 
-use holdfast_model::{CheckpointId, Generation, Level, NodeName, Timestamp, Unplaced};
+use holdfast_model::{CheckpointId, Generation, Level, NodeName, Scheme, Timestamp, Unplaced};
 use holdfast_wire::agent::AgentEvent;
 
 use super::cost::Costs;
@@ -19,6 +20,10 @@ pub struct History {
     pub generations: Vec<PastGeneration>,
     /// The complete checkpoints, those of earlier allocations too.
     pub checkpoints: BTreeMap<CheckpointId, PastCheckpoint>,
+    /// What is lost at once, where that is not a node: the kind, and how many there are.
+    pub domains: Option<(String, usize)>,
+    /// What the agents do with checkpoints while the application goes on.
+    pub background: BackgroundWork,
     /// Outputs with files that were not put at their paths; the user may have moved them since.
     pub unplaced: BTreeMap<String, Unplaced>,
     /// Control directories of earlier jobs with the same id that are kept on nodes, and those jobs' prefix
@@ -30,10 +35,50 @@ pub struct History {
     pub last: Option<(Timestamp, String)>,
 }
 
+/// Work of the agents in this generation that has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackgroundWork {
+    /// Checkpoints whose redundancy is being made.
+    pub protecting: BTreeSet<CheckpointId>,
+    /// Checkpoints that are being flushed in the background, or wait for their turn.
+    pub flushing: BTreeSet<CheckpointId>,
+}
+
+impl BackgroundWork {
+    fn add(&mut self, event: &AgentEvent) {
+        match event {
+            AgentEvent::EncodeStarted { checkpoint, .. } => drop(self.protecting.insert(*checkpoint)),
+            AgentEvent::CheckpointProtected { checkpoint, .. }
+            | AgentEvent::ProtectionFailed { checkpoint, .. }
+            | AgentEvent::CheckpointFailed { checkpoint, .. } => drop(self.protecting.remove(checkpoint)),
+            AgentEvent::FlushRequested { checkpoint, .. } => drop(self.flushing.insert(*checkpoint)),
+            AgentEvent::Flushed { checkpoint, .. } | AgentEvent::FlushFailed { checkpoint, .. } => {
+                self.flushing.remove(checkpoint);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Display for BackgroundWork {
+    /// `redundancy of checkpoint 7; flush of checkpoints 4, 6`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |what: &str, ids: &BTreeSet<CheckpointId>| {
+            let list: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            let checkpoints = if list.len() == 1 { "checkpoint" } else { "checkpoints" };
+            (!list.is_empty()).then(|| format!("{what} of {checkpoints} {}", list.join(", ")))
+        };
+        let parts = [named("redundancy", &self.protecting), named("flush", &self.flushing)];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastCheckpoint {
     /// Its level, if it is one of variables.
     pub level: Option<u32>,
+    /// The scheme that protects it; unknown before its end was reported.
+    pub scheme: Option<Scheme>,
     /// True if it was protected from the loss of a node.
     pub protected: bool,
 }
@@ -77,8 +122,10 @@ impl History {
         match record.event {
             LogEvent::JobStarted { .. } => {
                 self.generations.clear();
+                (self.domains, self.background) = (None, BackgroundWork::default());
                 self.kept.clear();
             }
+            LogEvent::FailureDomains { kind, number, .. } => self.domains = Some((kind, number)),
             LogEvent::DirectoryKept { node, path, prefix } => drop(self.kept.insert((node, path), prefix)),
             LogEvent::GenerationPlaced { generation, .. } => {
                 self.generations.push(PastGeneration::new(generation));
@@ -87,6 +134,7 @@ impl History {
                 self.change(generation, |past| past.beginning = Some(reason));
             }
             LogEvent::GenerationEnded { generation, cause, progress, .. } => {
+                self.background = BackgroundWork::default();
                 self.change(generation, |past| (past.ended, past.progress) = (Some(cause), progress));
             }
             LogEvent::Agent(report) => self.add_of_agent(report.event),
@@ -95,6 +143,7 @@ impl History {
     }
 
     fn add_of_agent(&mut self, event: AgentEvent) {
+        self.background.add(&event);
         match event {
             AgentEvent::Restarted { generation, checkpoint, protected, .. } => {
                 self.change(generation, |past| past.from = Some(checkpoint));
@@ -103,8 +152,9 @@ impl History {
                     self.checkpoint(checkpoint).protected = protected;
                 }
             }
-            AgentEvent::CheckpointComplete { checkpoint, level, .. } => {
-                self.checkpoints.insert(checkpoint, PastCheckpoint { level, protected: false });
+            AgentEvent::CheckpointComplete { checkpoint, level, scheme, .. } => {
+                let scheme = Some(scheme);
+                self.checkpoints.insert(checkpoint, PastCheckpoint { level, scheme, protected: false });
             }
             AgentEvent::CheckpointProtected { checkpoint, .. } => self.checkpoint(checkpoint).protected = true,
             AgentEvent::OutputNotPlaced { directory, path, files, .. } => {
@@ -121,8 +171,15 @@ impl History {
         }
     }
 
+    /// The newest checkpoint of each scheme, if there are several: those of several levels of redundancy.
+    pub fn newest_of_schemes(&self) -> BTreeMap<Scheme, (CheckpointId, bool)> {
+        let known = self.checkpoints.iter().filter_map(|(id, past)| Some((past.scheme?, (*id, past.protected))));
+        let newest: BTreeMap<_, _> = known.collect();
+        if newest.len() > 1 { newest } else { BTreeMap::new() }
+    }
+
     fn checkpoint(&mut self, checkpoint: CheckpointId) -> &mut PastCheckpoint {
-        let unknown = PastCheckpoint { level: None, protected: false };
+        let unknown = PastCheckpoint { level: None, scheme: None, protected: false };
         self.checkpoints.entry(checkpoint).or_insert(unknown)
     }
 
@@ -152,6 +209,7 @@ mod tests {
             checkpoint,
             protected: checkpoint.map(|_| false),
             source: RestartSource::Cache,
+            written_by: None,
             rebuilt: Vec::new(),
             moved: Vec::new(),
             millis: 1,
@@ -167,6 +225,7 @@ mod tests {
             generation: Generation(4),
             checkpoint: CheckpointId(checkpoint),
             scheme: holdfast_model::Scheme::new("XOR"),
+            descriptor: None,
             level,
             protected: true,
             bytes: 1,
@@ -206,6 +265,8 @@ mod tests {
                 generation: Generation(4),
                 checkpoint: CheckpointId(6),
                 scheme: holdfast_model::Scheme::new("XOR"),
+                descriptor: None,
+                survives: Some(1),
                 millis: 2,
             }),
             complete(7, None),
@@ -217,7 +278,8 @@ mod tests {
         assert_eq!(third.progress, Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(6) }));
         assert_eq!((fourth.generation, fourth.from), (Generation(4), Some(Some(CheckpointId(6)))));
         assert_eq!((&fourth.ended, &fourth.progress), (&None, &None));
-        let complete = |level, protected| PastCheckpoint { level, protected };
+        let scheme = Some(Scheme::new("XOR"));
+        let complete = |level, protected| PastCheckpoint { level, scheme, protected };
         let checkpoints = [(CheckpointId(6), complete(Some(3), true)), (CheckpointId(7), complete(None, false))];
         assert_eq!(history.checkpoints, BTreeMap::from(checkpoints));
         assert!(history.last.unwrap().1.starts_with("checkpoint 7 complete"));

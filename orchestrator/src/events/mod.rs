@@ -2,12 +2,14 @@
 //!
 //! * `vocabulary`: the events, each with its stable name and its fields; `reason`: why something ended or is down;
 //! * `fields`: an event in a line of the log, written and read;
+//! * `cost`: what failures and checkpoints cost; `advice`: which interval would have been best;
 //! * [`log`]: `<prefix>/.holdfast/events.jsonl`, one JSON line an event; [`reader`] reads it back;
 //! * [`history`]: the history of a job, from its events;
 //! * `sentence`: the sentence of an event, made from its fields;
 //! * [`screen`]: plain lines in a log; on a terminal, a live view with the application's output above it;
 //! * [`report`]: the summary at the end.
 
+mod advice;
 mod cost;
 #[cfg(test)]
 mod documentation;
@@ -21,8 +23,9 @@ pub mod screen;
 mod sentence;
 mod vocabulary;
 
+pub use advice::{IntervalAdvice, LevelAdvice};
 pub use cost::{Cost, Costs};
-pub use history::History;
+pub use history::{BackgroundWork, History};
 pub use log::EventLog;
 pub use reason::{
     DownReason, DrainResult, EndCause, GenerationProgress, StopReason, TimedReason, nodes_text, ranks_text,

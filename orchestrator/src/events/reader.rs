@@ -167,6 +167,7 @@ mod tests {
                     checkpoint: Some(checkpoint),
                     protected: Some(true),
                     source: RestartSource::Rebuilt,
+                    written_by: None,
                     rebuilt: vec![Rank(0)],
                     moved: Vec::new(),
                     millis: 4,

@@ -237,6 +237,9 @@ impl RunReport {
             let _ = writeln!(text, "  cost          {}", cost.times());
             if let Some(interval) = &cost.interval {
                 let _ = writeln!(text, "  interval      {interval}");
+                for level in &interval.levels {
+                    let _ = writeln!(text, "                {level}");
+                }
             }
             let _ = writeln!(text, "  newest        {}", cost.ages());
             if let Some(dropped) = cost.dropped() {

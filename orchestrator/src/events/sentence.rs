@@ -8,6 +8,7 @@ use holdfast_model::pair::PairChange;
 use holdfast_model::{Location, NodeName, RestartSource, Unplaced};
 use holdfast_wire::agent::AgentEvent;
 
+use super::advice::Protection;
 use super::reason::{GenerationProgress, nodes_text, ranks_text};
 use super::screen::OutputNotShown;
 use super::vocabulary::{AgentReport, LogEvent};
@@ -120,7 +121,7 @@ impl LogEvent {
                 Some(note) => format!("script: {kind}: {note}"),
                 None => format!("script: {kind}"),
             },
-            LogEvent::Finished { exit_code, message } => format!("end (exit code {exit_code}): {message}"),
+            LogEvent::Finished { exit_code, message, .. } => format!("end (exit code {exit_code}): {message}"),
             LogEvent::AllDatasetsDropped { count, checkpoint, reason } => format!(
                 "warning: all {count} datasets that the application wrote were dropped, none was kept; the last, \
                  {checkpoint}: {reason}"
@@ -310,6 +311,7 @@ impl AgentReport {
             | AgentEvent::RankLeft { .. }
             | AgentEvent::CheckpointStarted { .. }
             | AgentEvent::EncodeStarted { .. }
+            | AgentEvent::FlushRequested { .. }
             | AgentEvent::RanksBlocked { .. } => return None,
             AgentEvent::RestartAttempt { checkpoint, from, reason, .. } => {
                 let from = if *from == Location::Cache { "cache" } else { "prefix" };
@@ -320,9 +322,15 @@ impl AgentReport {
                 format!("restart failed, and the node is not used again: {reason}")
             }
             AgentEvent::RestartPrevented { faulty: None, reason, .. } => format!("restart failed: {reason}"),
-            AgentEvent::Restarted { checkpoint, protected, source, rebuilt, moved, millis, .. } => {
+            AgentEvent::Restarted { checkpoint, protected, source, written_by, rebuilt, moved, millis, .. } => {
                 let from = match (checkpoint, source) {
-                    (Some(id), source) => format!("checkpoint {id} {}", source_text(*source)),
+                    (Some(id), source) => {
+                        let written = written_by.map(|ranks| match ranks {
+                            1 => ", written by one rank,".to_owned(),
+                            ranks => format!(", written by {ranks} ranks,"),
+                        });
+                        format!("checkpoint {id}{} {}", written.unwrap_or_default(), source_text(*source))
+                    }
                     (None, _) => "the beginning".to_owned(),
                 };
                 let mut line = format!("started from {from} in {millis} ms");
@@ -340,14 +348,24 @@ impl AgentReport {
             AgentEvent::RebuildStarted { checkpoint, ranks, .. } => {
                 format!("rebuilding {} of checkpoint {checkpoint} in cache", ranks_text(ranks))
             }
-            AgentEvent::CheckpointComplete { checkpoint, scheme, level, protected, bytes, millis, .. } => {
-                let level = level.map(|level| format!(" at level {level}")).unwrap_or_default();
+            AgentEvent::CheckpointComplete {
+                checkpoint, scheme, descriptor, level, protected, bytes, millis, ..
+            } => {
+                let level = match (level, descriptor) {
+                    (Some(level), _) => format!(" at level {level}"),
+                    (None, Some(descriptor)) => format!(" for redundancy[{descriptor}]"),
+                    (None, None) => String::new(),
+                };
                 let protection = if *protected { String::new() } else { format!(" not protected ({scheme}),") };
                 let size = indicatif::HumanBytes(*bytes);
                 format!("checkpoint {checkpoint} complete{level},{protection} {size} in {millis} ms")
             }
-            AgentEvent::CheckpointProtected { checkpoint, scheme, millis, .. } => {
-                format!("checkpoint {checkpoint} protected ({scheme}) after {millis} ms")
+            AgentEvent::CheckpointProtected { checkpoint, scheme, descriptor, millis, .. } => {
+                let protection = Protection { descriptor: *descriptor, level: None, scheme: *scheme };
+                format!("checkpoint {checkpoint} protected ({protection}) after {millis} ms")
+            }
+            AgentEvent::ProtectionFailed { checkpoint, reason, .. } => {
+                format!("warning: checkpoint {checkpoint} is not protected from the loss of a node: {reason}")
             }
             AgentEvent::CheckpointFailed { checkpoint, reason, .. } => {
                 format!("checkpoint {checkpoint} dropped: {reason}")
@@ -496,11 +514,12 @@ mod tests {
 
     #[test]
     fn a_checkpoint_without_redundancy_is_not_shown_as_protected() {
-        let complete = |scheme: &str, level: Option<u32>, protected: bool| {
+        let complete = |scheme: &str, descriptor: Option<u32>, level: Option<u32>, protected: bool| {
             let event = LogEvent::of_drain(AgentEvent::CheckpointComplete {
                 generation: Generation(1),
                 checkpoint: CheckpointId(3),
                 scheme: scheme.parse().unwrap(),
+                descriptor,
                 level,
                 protected,
                 bytes: 1 << 20,
@@ -508,18 +527,26 @@ mod tests {
             });
             event.sentence().unwrap()
         };
-        let local = complete("LOCAL", None, false);
+        let local = complete("LOCAL", None, None, false);
         assert_eq!(local, "checkpoint 3 complete, not protected (LOCAL), 1.00 MiB in 7 ms");
         // Whether it is protected, only another event says.
-        let xor = complete("XOR", Some(3), true);
+        let xor = complete("XOR", None, Some(3), true);
         assert_eq!(xor, "checkpoint 3 complete at level 3, 1.00 MiB in 7 ms");
-        let protected = LogEvent::of_drain(AgentEvent::CheckpointProtected {
-            generation: Generation(1),
-            checkpoint: CheckpointId(3),
-            scheme: "XOR".parse().unwrap(),
-            millis: 9,
-        });
-        assert_eq!(protected.sentence().unwrap(), "checkpoint 3 protected (XOR) after 9 ms");
+        let of_second = complete("RS", Some(1), None, true);
+        assert_eq!(of_second, "checkpoint 3 complete for redundancy[1], 1.00 MiB in 7 ms");
+        let protected = |descriptor: Option<u32>| {
+            let event = LogEvent::of_drain(AgentEvent::CheckpointProtected {
+                generation: Generation(1),
+                checkpoint: CheckpointId(3),
+                scheme: "XOR".parse().unwrap(),
+                descriptor,
+                survives: Some(1),
+                millis: 9,
+            });
+            event.sentence().unwrap()
+        };
+        assert_eq!(protected(None), "checkpoint 3 protected (XOR) after 9 ms");
+        assert_eq!(protected(Some(0)), "checkpoint 3 protected (redundancy[0]: XOR) after 9 ms");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd, vocabula
 use holdfast_wire::agent::{AGENT_EVENTS, AgentEvent};
 use serde::{Deserialize, Serialize};
 
+use super::advice::IntervalAdvice;
 use super::reason::{DownReason, DrainResult, EndCause, GenerationProgress, StopReason};
 
 /// The key of the spec that has a command.
@@ -567,6 +568,9 @@ vocabulary! {
         exit_code: u8,
         /// The outcome as a sentence.
         message: String,
+        /// The best interval between checkpoints, as in `holdfast status`; absent if not known. Since 1.14.
+        #[serde(default)]
+        interval: Option<IntervalAdvice>,
     },
     ;
 

@@ -84,6 +84,11 @@ fn read(own: &OwnedDirectory) -> Result<Option<Claim>, StateError> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::fs;
+
+    use holdfast_core::crash::{ALL_ERRORS, Subject};
+
     use super::*;
     use crate::job::state_file::JobLock;
     use crate::spec::GroupAccess;
@@ -100,6 +105,40 @@ mod tests {
         let newest = [&first, &second].map(|claim| claim.is_newest(prefix.path()).unwrap());
         assert_eq!(newest, [false, true]);
         assert_eq!(Claim::make(prefix.path(), "18", 1).unwrap().epoch, 1);
+    }
+
+    /// Each orchestrator that takes the job over has a higher epoch than those before it, and the lock is free after
+    /// the death of one.
+    #[test]
+    fn crash_an_orchestrator_that_takes_the_job_over() {
+        let known = Cell::new(0);
+        let prepare = |prefix: &Path| {
+            fs::create_dir(prefix).unwrap();
+            let _lock = JobLock::take(prefix, GroupAccess::None).unwrap();
+            known.set(Claim::make(prefix, "17", 1).unwrap().epoch);
+        };
+        let epoch = |prefix: &Path| -> Result<u64, String> {
+            let own = StateDirectory::below(prefix).existing().map_err(|error| error.to_string())?;
+            Ok(read(&own).map_err(|error| error.to_string())?.ok_or("the claim is gone")?.epoch)
+        };
+        let work = |prefix: &Path| {
+            let _lock = JobLock::take(prefix, GroupAccess::None).map_err(|error| error.to_string())?;
+            let before = epoch(prefix)?;
+            let claim = Claim::make(prefix, "17", 1).map_err(|error| error.to_string())?;
+            let is_newest = claim.is_newest(prefix).map_err(|error| error.to_string())?;
+            assert!(claim.epoch > before && is_newest, "{claim:?} after {before}");
+            Ok(())
+        };
+        let check = |prefix: &Path| {
+            let found = epoch(prefix)?;
+            (found >= known.get() && !JobLock::is_held(prefix)).then_some(()).ok_or(format!("epoch {found}"))
+        };
+        // The epoch counts the interruptions.
+        let result = |prefix: &Path| format!("{:?}", holdfast_testkit::files_below(prefix));
+        let (prepare, work, check, result): (&dyn Fn(&Path), _, _, _) = (&prepare, &work, &check, &result);
+        let (name, power, errors) = ("take over", true, ALL_ERRORS);
+        let tried = Subject { name, prepare, work, check, result, power, errors }.interrupt();
+        assert!(tried.losses > 3 && tried.errors > 40, "{tried:?}");
     }
 
     #[test]

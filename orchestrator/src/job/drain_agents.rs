@@ -86,10 +86,8 @@ impl DrainAgents {
 
     fn receive(&mut self, event: FleetEvent) {
         match event {
-            FleetEvent::Up { node, health, .. } => {
-                if let Some(health) = health {
-                    self.reporter.directories_kept(&node, &health.kept);
-                }
+            FleetEvent::Up { node, clock_skew_ms, health, .. } => {
+                self.reporter.agent_up(&node, clock_skew_ms, health.as_deref());
                 self.starting.remove(&node);
                 self.not_started.remove(&node);
                 self.answered.insert(node, self.ran);

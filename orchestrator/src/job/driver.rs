@@ -280,6 +280,9 @@ impl Opening<'_> {
     ) -> Result<(Arc<dyn Allocation>, JobState), RunError> {
         let Opening { spec, step, again, restart, prefix } = *self;
         let previous = JobState::read(prefix)?;
+        if let Some(end) = JobState::end_by_other_version(prefix)? {
+            tracing::warn!("another version of Holdfast ran a job here, which has ended ({end}): a new job begins");
+        }
         let earlier = previous.as_ref().map(|state| (state.agents.job_id.clone(), state.generation()));
         let mut previous = previous.filter(JobState::has_nodes);
         if previous.as_ref().is_some_and(JobState::has_pairs) {
@@ -290,7 +293,8 @@ impl Opening<'_> {
         let logs = StateDirectory::below(&job_prefix).join("agents");
         if let Some(kept) = previous.take_if(|state| matches!(state.stage, Stage::Kept { .. })) {
             // Otherwise its caches are drained: only what is below the prefix can be chosen.
-            if *restart == RestartChoice::Newest && start::continues(spec, manager, &kept) {
+            let fits = *restart == RestartChoice::Newest && !restart_choice::is_drained_for(step, &kept);
+            if fits && start::continues(spec, manager, &kept) {
                 let allocation = signals.or(kept.allocation.reopen(Some(&spec.allocation), logs.clone())).await?;
                 match start::begin_next_run(spec, step, (prefix, &job_prefix), again, &allocation, kept, reporter)? {
                     Ok(state) => return Ok((allocation, state)),

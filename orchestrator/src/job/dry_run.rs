@@ -52,13 +52,13 @@ pub fn plan(spec: &JobSpec, again: bool, restart: &RestartChoice) -> Result<Plan
         plan.line(format_args!("{}: {} {}", step.name, program.display(), step.run.command[1..].join(" ")));
         plan.line(format_args!("  in {}, prefix {}", working_directory.display(), prefix.display()));
         plan.nodes(spec, step);
-        failure_domains::survival(spec, step).iter().for_each(|line| plan.line(format_args!("  {line}")));
+        failure_domains::levels(spec, step).iter().for_each(|line| plan.line(format_args!("  {line}")));
         let request = start::allocation_request(spec, &[&prepared], &job_prefix);
         let preview = (prepared.manager.preview)(&request)?;
         preview.lines.iter().for_each(|line| plan.line(format_args!("  {line}")));
         plan.refuse(preview.refusal.map_or(Ok(()), |refusal| Err(refusal.into())));
         if let Some(old) = JobState::read(&prefix)? {
-            plan.earlier_job(&prefix, &old);
+            plan.earlier_job(step, &prefix, &old);
             if old.is_finished(spec, step) && !again {
                 plan.line(format_args!("  was finished in an earlier run and would not run; `--again` repeats it"));
             }
@@ -99,7 +99,7 @@ impl Plan {
     }
 
     /// The job whose state is in the prefix directory of a step.
-    fn earlier_job(&mut self, prefix: &Path, old: &JobState) {
+    fn earlier_job(&mut self, step: &Step, prefix: &Path, old: &JobState) {
         let job_id = &old.agents.job_id;
         if JobLock::is_held(prefix) {
             let running = StateError::Running { prefix: prefix.to_owned(), pid: Some(old.orchestrator) };
@@ -111,6 +111,9 @@ impl Plan {
             }
             Stage::Undrained { reason } if old.has_nodes() => {
                 self.line(format_args!("  would first drain job {job_id}: {reason}"));
+            }
+            Stage::Kept { .. } if old.has_nodes() && restart_choice::is_drained_for(step, old) => {
+                self.line(format_args!("  would first drain job {job_id}: it has another number of ranks"));
             }
             Stage::Kept { .. } if old.has_nodes() => self.line(format_args!(
                 "  would continue after generation {} with the caches that job {job_id} left in {}",

@@ -77,8 +77,9 @@ pub enum RunError {
     /// A run would restart from a checkpoint of another number of ranks.
     #[error(
         "checkpoint {checkpoint} of `{step}` was written by {written} ranks, and this run has {running}; nothing was \
-         started or changed. It is in {place}. Correct `run.nodes`, `run.ranks_per_node` or `run.ranks`, or run with \
-         `--checkpoint NAME` to restart from another checkpoint (`holdfast index list` shows them), or with \
+         started or changed. It is in {place}. Correct `run.nodes`, `run.ranks_per_node` or `run.ranks`, write \
+         `checkpoint: {{restart: {{ranks: any}}}}` if the program can read it with another number of ranks, or run \
+         with `--checkpoint NAME` to restart from another checkpoint (`holdfast index list` shows them), or with \
          `--from-beginning` to start without one; all checkpoints are kept"
     )]
     OtherRanks { step: String, checkpoint: CheckpointId, place: String, written: u32, running: u32 },
@@ -96,10 +97,11 @@ pub enum RunError {
         prefix.display()
     )]
     NoSuchCheckpoint { name: String, prefix: PathBuf },
-    /// Of `--checkpoint` and `--from-beginning`.
+    /// Of `--checkpoint` and `--from-beginning`, and of a run with another number of ranks.
     #[error(
         "a run of the prefix directory {} is under way, and its orchestrator ended: nothing was started. `holdfast \
-         drain` saves its newest checkpoint and ends it; then run again with this option, or without to take it over",
+         drain` saves its newest checkpoint and ends it; then run again. `holdfast run` takes it over with as many \
+         ranks and without `--checkpoint` and `--from-beginning`",
         prefix.display()
     )]
     UnderWay { prefix: PathBuf },

@@ -1,11 +1,14 @@
 //! The failure domains of the nodes of a job.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
 
 use holdfast_core::redundancy::groups::{GroupRules, Site};
 use holdfast_core::redundancy::registry::form;
 use holdfast_core::redundancy::survival::Survival;
 use holdfast_model::{Descriptor, NodeName};
+use serde::Serialize;
 
 use super::settings;
 use crate::allocation::{Allocation, AllocationError};
@@ -46,9 +49,40 @@ pub(super) fn event(domains: &FailureDomains, nodes: &[NodeName]) -> Option<LogE
     Some(LogEvent::FailureDomains { kind: domains.kind.noun().to_owned(), number: names.len(), without })
 }
 
-/// What the sets of each redundancy descriptor survive in the first placement of a step; nothing if the nodes are not
-/// known yet.
-pub fn survival(spec: &JobSpec, step: &Step) -> Vec<String> {
+/// What protects a part of the checkpoints in the first placement of a step: a redundancy descriptor in force.
+#[derive(Clone, Debug, Serialize)]
+pub struct LevelInForce {
+    scheme: String,
+    /// Any so many nodes at once.
+    survived_nodes: usize,
+    /// Any so many failure domains at once.
+    survived_domains: usize,
+    /// What a failure domain is.
+    domain: &'static str,
+    every: u64,
+    cache: String,
+    keep: u32,
+    /// It is the only one.
+    #[serde(skip)]
+    alone: bool,
+}
+
+impl fmt::Display for LevelInForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LevelInForce { scheme, every, cache, keep, .. } = self;
+        write!(f, "{scheme} survives the loss of {}", survived(self.survived_nodes, DomainKind::Node.noun()))?;
+        if self.domain != DomainKind::Node.noun() {
+            write!(f, ", {}", survived(self.survived_domains, self.domain))?;
+        }
+        if !self.alone {
+            write!(f, "; ids that {every} divides, in {cache}, {keep} kept")?;
+        }
+        Ok(())
+    }
+}
+
+/// The levels of a step; nothing if the nodes are not known yet.
+pub fn levels(spec: &JobSpec, step: &Step) -> Vec<LevelInForce> {
     let allocation = &spec.allocation;
     let Some(nodes) = allocation.known_nodes() else { return Vec::new() };
     let usable: Vec<bool> = nodes.iter().map(|node| !allocation.is_excluded(node)).collect();
@@ -57,20 +91,27 @@ pub fn survival(spec: &JobSpec, step: &Step) -> Vec<String> {
     let homes = first_placement(run.ranks, run.ranks_per_node, run.nodes, &usable, &domains).unwrap_or_default();
     let site = |home: &u32| Site { node: *home, domain: domains.get(*home as usize).copied().unwrap_or(*home) };
     let sites: Vec<Site> = homes.iter().map(site).collect();
+    let enabled: Vec<Descriptor> = settings::descriptors(step).into_iter().filter(|asked| asked.enabled).collect();
     let of = |asked: &Descriptor| {
         let groups = form(&sites, GroupRules::of(asked)).ok()?;
         let Survival { nodes, domains } = Survival::of(&groups, &sites, asked);
-        let kind = allocation.failure_domains.kind;
-        let mut parts = vec![survived(nodes, DomainKind::Node)];
-        if kind != DomainKind::Node {
-            parts.push(survived(domains, kind));
-        }
-        Some(format!("{} survives the loss of {}", spelling(asked.scheme), parts.join(", ")))
+        let own = step.checkpoint.redundancy.get(asked.index as usize).and_then(|known| known.policy.keep);
+        let cache = step.checkpoint.cache.iter().find(|cache| cache.base == Path::new(&asked.base));
+        Some(LevelInForce {
+            scheme: spelling(asked.scheme),
+            survived_nodes: nodes,
+            survived_domains: domains,
+            domain: allocation.failure_domains.kind.noun(),
+            every: asked.interval,
+            cache: asked.base.clone(),
+            keep: own.or(cache.map(|cache| cache.keep)).unwrap_or(1),
+            alone: enabled.len() == 1,
+        })
     };
-    settings::descriptors(step).iter().filter(|asked| asked.enabled).filter_map(of).collect()
+    enabled.iter().filter_map(of).collect()
 }
 
 /// `any 2 racks`, `no node`.
-fn survived(number: usize, kind: DomainKind) -> String {
-    if number == 0 { format!("no {}", kind.noun()) } else { format!("any {}", domains_text(number, kind.noun())) }
+fn survived(number: usize, noun: &str) -> String {
+    if number == 0 { format!("no {noun}") } else { format!("any {}", domains_text(number, noun)) }
 }

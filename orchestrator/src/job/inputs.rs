@@ -48,12 +48,7 @@ impl StepDriver<'_> {
         match event {
             FleetEvent::Up { node, address, generation: adopted, health, clock_skew_ms } => {
                 self.record.agent_changed(&node);
-                if let Some(ahead_ms) = clock_skew_ms {
-                    self.reporter.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
-                }
-                if let Some(health) = &health {
-                    self.reporter.directories_kept(&node, &health.kept);
-                }
+                self.reporter.agent_up(&node, clock_skew_ms, health.as_deref());
                 let (finished, earlier_runs) = (self.machine.finished_steps(), self.machine.earlier_runs());
                 let forget = ForgetRequest { finished, earlier_runs };
                 let full = |health: &Health| self.full_directory(health);
@@ -140,7 +135,8 @@ impl StepDriver<'_> {
         // A fault after a checkpoint: when no more is going to protect it.
         let kept = match event {
             AgentEvent::CheckpointComplete { checkpoint, protected: false, .. }
-            | AgentEvent::CheckpointProtected { checkpoint, .. } => Some(checkpoint),
+            | AgentEvent::CheckpointProtected { checkpoint, .. }
+            | AgentEvent::ProtectionFailed { checkpoint, .. } => Some(checkpoint),
             _ => None,
         };
         self.reporter.emit(LogEvent::of_agent(node, event.clone()));

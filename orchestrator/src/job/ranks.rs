@@ -146,7 +146,7 @@ impl Ranks {
         self.begin(generation, background, move |cancelled| match launch.start(&placement, &sockets, cancelled) {
             Ok(running) => Ok(running),
             Err(error) => {
-                let (reason, obstacle) = (error.to_string(), Obstacle::Job);
+                let (reason, obstacle) = (error.to_string(), Obstacle::of_error(&error));
                 Err(Event::LaunchFailed { generation, reason, obstacle })
             }
         });

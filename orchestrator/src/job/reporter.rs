@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use holdfast_model::NodeName;
-use holdfast_wire::agent::KeptDirectory;
+use holdfast_wire::agent::{Health, KeptDirectory};
 
 use crate::events::{Costs, EventLog, LogEvent, Screen};
 use crate::relaunch::Machine;
@@ -23,8 +23,11 @@ impl Reporter {
         Reporter { event_log, screen, costs: Costs::default(), share: None }
     }
 
-    /// Logs and shows an event.
-    pub(super) fn emit(&mut self, event: LogEvent) {
+    /// Logs and shows an event. The last one has the interval that would have been best.
+    pub(super) fn emit(&mut self, mut event: LogEvent) {
+        if let LogEvent::Finished { interval, .. } = &mut event {
+            *interval = self.costs.cost(None).and_then(|cost| cost.interval);
+        }
         let advice = self.record(&event);
         self.screen.event(&event);
         if let Some(advice) = advice {
@@ -47,9 +50,13 @@ impl Reporter {
         self.costs.add(SystemTime::now().into(), event, self.share)
     }
 
-    /// Logs and shows what an agent found that earlier jobs left on its node.
-    pub(super) fn directories_kept(&mut self, node: &NodeName, kept: &[KeptDirectory]) {
-        for KeptDirectory { path, prefix } in kept.iter().cloned() {
+    /// Logs and shows what is to be known of an agent that came up: its clock, and what it found that earlier jobs left
+    /// on its node.
+    pub(super) fn agent_up(&mut self, node: &NodeName, clock_skew_ms: Option<i64>, health: Option<&Health>) {
+        if let Some(ahead_ms) = clock_skew_ms {
+            self.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
+        }
+        for KeptDirectory { path, prefix } in health.into_iter().flat_map(|health| health.kept.clone()) {
             self.emit(LogEvent::DirectoryKept { node: node.clone(), path, prefix });
         }
     }

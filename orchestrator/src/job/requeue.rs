@@ -45,7 +45,7 @@ pub enum RequeueError {
     #[error("{command} failed: {reason}; submit the batch script again")]
     UnknownJob { command: String, reason: String },
     /// Without the record, another run in the allocation would submit a second one.
-    #[error("it cannot be recorded that the next allocation is submitted: {0}")]
+    #[error("it cannot be read or recorded whether the next allocation was submitted: {0}")]
     Record(#[from] OwnedError),
     #[error("the thread of the command failed: {0}")]
     Task(#[from] tokio::task::JoinError),
@@ -151,9 +151,9 @@ fn by_manager(manager: &'static str) -> Result<Vec<String>, RequeueError> {
 /// The chain of allocations has ended: a later run begins another one. Blocks.
 ///
 /// # Errors
-/// It cannot be recorded.
+/// The record cannot be read or written.
 pub(super) fn end_chain(prefix: &Path) -> Result<(), OwnedError> {
-    match read_record(prefix) {
+    match read_record(prefix)? {
         Some(known) if known.without_progress > 0 => {
             write_record(prefix, &RequeueRecord { without_progress: 0, ..known })
         }
@@ -173,7 +173,7 @@ pub(super) fn submit(
 ) -> Result<LogEvent, RequeueError> {
     let words = command(&requeue.submission)?;
     let line = words.join(" ");
-    let earlier = read_record(prefix);
+    let earlier = read_record(prefix)?;
     let without_progress = RequeueRecord::without_progress(earlier.as_ref(), allocation, made_progress);
     let record = |progress, without_progress| {
         let allocation = allocation.unwrap_or_default().to_owned();
@@ -220,9 +220,12 @@ pub(super) fn submit(
 }
 
 /// The record of an earlier run; `None` if there is none, or it cannot be understood.
-fn read_record(prefix: &Path) -> Option<RequeueRecord> {
-    let read = state_files::read(&file(prefix), LARGEST).ok().flatten();
-    read.and_then(|text| serde_json::from_slice(&text).ok())
+///
+/// # Errors
+/// It cannot be read: the next allocation may have been submitted.
+fn read_record(prefix: &Path) -> Result<Option<RequeueRecord>, OwnedError> {
+    let read = state_files::read(&file(prefix), LARGEST)?;
+    Ok(read.and_then(|text| serde_json::from_slice(&text).ok()))
 }
 
 fn write_record(prefix: &Path, record: &RequeueRecord) -> Result<(), OwnedError> {
@@ -236,6 +239,11 @@ fn file(prefix: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use holdfast_core::crash::{ALL_ERRORS, Subject};
+    use holdfast_core::temporary;
+
     use super::*;
 
     fn record(allocation: &str, without_progress: u32) -> RequeueRecord {
@@ -255,6 +263,56 @@ mod tests {
         assert_eq!(after(Some(&record("2", 2)), Some("3"), true), 0);
         // These ended before they had nodes.
         assert_eq!(after(Some(&record("", 2)), None, false), 3);
+    }
+
+    /// The next allocation is submitted once at most, whatever interrupts that, and once if nothing does.
+    #[test]
+    fn crash_the_submission_of_the_next_allocation() {
+        const HERE: &str = "17";
+        let scratch = tempfile::tempdir().unwrap();
+        let log = scratch.path().join("submitted");
+        let count = || fs::read_to_string(&log).map_or(0, |text| text.lines().count());
+        let command = ["sh", "-c", &format!("echo x >>'{}'", log.display())].map(str::to_owned).to_vec();
+        let requeue = Requeue { submission: Submission::Command(command), no_progress_limit: 5 };
+        let may_be_submitted = |prefix: &Path| -> Result<bool, OwnedError> {
+            Ok(!read_record(prefix)?.is_some_and(|known| known.is_submitted_by(Some(HERE))))
+        };
+        let submit = |prefix: &Path| submit(&requeue, prefix, Some(HERE), false);
+        for is_submitted in [false, true] {
+            let prepare = |prefix: &Path| {
+                fs::create_dir(prefix).unwrap();
+                StateDirectory::below(prefix).create().unwrap();
+                write_record(prefix, &record("16", 2)).unwrap();
+                if is_submitted {
+                    submit(prefix).unwrap();
+                }
+            };
+            let work = |prefix: &Path| {
+                let (before, may_be) = (count(), may_be_submitted(prefix));
+                temporary::remove_abandoned_below(StateDirectory::below(prefix).path()).map_err(|e| e.to_string())?;
+                let outcome = submit(prefix);
+                match (may_be, count() - before) {
+                    (Ok(true), 0 | 1) | (Ok(false), 0) => outcome.map(drop).map_err(|error| error.to_string()),
+                    // This test could not read the record.
+                    (Err(_), _) => outcome.map(drop).map_err(|error| error.to_string()),
+                    (may_be, times) => panic!("submitted {times} times: {may_be:?}"),
+                }
+            };
+            let check = |prefix: &Path| match read_record(prefix).map_err(|error| error.to_string())? {
+                Some(known) if known == record("16", 2) && !is_submitted => Ok(()),
+                Some(known) if known.allocation == HERE && known.without_progress == 3 => Ok(()),
+                other => Err(format!("{other:?}")),
+            };
+            // After a kill, it is not known whether the command has run: the record stays `Begun`.
+            let result = |prefix: &Path| {
+                let names = holdfast_testkit::files_below(prefix);
+                format!("{} {:?}", !may_be_submitted(prefix).unwrap(), names)
+            };
+            let (prepare, work, check, result): (&dyn Fn(&Path), _, _, _) = (&prepare, &work, &check, &result);
+            let name = if is_submitted { "requeue, again" } else { "requeue" };
+            let tried = Subject { name, prepare, work, check, result, power: true, errors: ALL_ERRORS }.interrupt();
+            assert!(tried.errors > 20, "{tried:?}");
+        }
     }
 
     #[test]

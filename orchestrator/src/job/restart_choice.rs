@@ -8,13 +8,14 @@ use std::sync::Arc;
 use holdfast_agent::sources::SourceEntry;
 use holdfast_core::prefix::{Summary, fetch, index, publish, summary};
 use holdfast_core::store::{self, DatasetStore, DirectoryName, PrefixError};
-use holdfast_model::CheckpointId;
+use holdfast_model::{CheckpointId, RestartRanks};
 use holdfast_wire::rank::Interface;
 
 use super::error::RunError;
 use super::start;
 use super::state::{JobState, Stage};
 use crate::launch::registry::registered;
+use crate::relaunch::Snapshot;
 use crate::spec::{JobSpec, Step};
 
 /// What a run restarts from.
@@ -54,15 +55,20 @@ pub fn check(spec: &JobSpec, again: bool, choice: &RestartChoice) -> Result<(), 
         if !again && state.as_ref().is_some_and(|state| state.is_finished(spec, step)) {
             continue;
         }
+        let under_way = || RunError::UnderWay { prefix: start::canonical(&step.prefix) };
         let source = state.as_ref().and_then(|state| state.source.clone());
         let state = state.filter(JobState::has_nodes);
         if state.as_ref().is_some_and(|state| state.stage == Stage::Running) {
             match choice {
                 // The next orchestrator takes over: the caches are as they were.
-                RestartChoice::Newest => fits(step, state.as_ref().and_then(in_cache))?,
-                RestartChoice::Beginning | RestartChoice::Checkpoint(_) => {
-                    return Err(RunError::UnderWay { prefix: start::canonical(&step.prefix) });
+                RestartChoice::Newest => {
+                    let fitting = is_of_as_many(step, state.as_ref().and_then(in_cache));
+                    match step.checkpoint.restart.ranks {
+                        RestartRanks::Same => fitting?,
+                        RestartRanks::Any => fitting.map_err(|_| under_way())?,
+                    }
                 }
+                RestartChoice::Beginning | RestartChoice::Checkpoint(_) => return Err(under_way()),
             }
             continue;
         }
@@ -99,7 +105,15 @@ fn is_readable(step: &Step, source: Option<String>, written: Option<&Written>) -
     Err(RunError::OtherSource { step, checkpoint, place, written: name, running: reader.name })
 }
 
+/// The step can restart from the checkpoint.
 fn fits(step: &Step, written: Option<Written>) -> Result<(), RunError> {
+    match step.checkpoint.restart.ranks {
+        RestartRanks::Same => is_of_as_many(step, written),
+        RestartRanks::Any => Ok(()),
+    }
+}
+
+fn is_of_as_many(step: &Step, written: Option<Written>) -> Result<(), RunError> {
     let running = step.run.ranks;
     match written {
         Some(Written { ranks, checkpoint, place }) if ranks != running => {
@@ -107,6 +121,12 @@ fn fits(step: &Step, written: Option<Written>) -> Result<(), RunError> {
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// True if the run before left a checkpoint of another number of ranks on its nodes: it is drained, and read in the
+/// prefix directory.
+pub(super) fn is_drained_for(step: &Step, kept: &JobState) -> bool {
+    in_cache(kept).is_some_and(|written| written.ranks != step.run.ranks)
 }
 
 /// What the step would restart from without a choice of the user.
@@ -124,7 +144,7 @@ fn newest(step: &Step, left: Option<&JobState>) -> Option<Written> {
 
 /// The newest checkpoint that the last run left on its nodes.
 fn in_cache(state: &JobState) -> Option<Written> {
-    let (checkpoint, ranks) = state.snapshot.as_ref().and_then(|last| last.newest().zip(last.ranks()))?;
+    let (checkpoint, ranks) = state.snapshot.as_ref().and_then(Snapshot::newest_written_by)?;
     let place = "the caches of its nodes, where the last run left it".to_owned();
     Some(Written { ranks, checkpoint, place })
 }

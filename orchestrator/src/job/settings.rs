@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_core::redundancy::numbers::SchemeNumber;
 use holdfast_core::redundancy::registry;
-use holdfast_model::{Descriptor, HaltChange, Level, NodeName, RestartPolicy, VariablesPolicy};
+use holdfast_model::{Descriptor, HaltChange, Level, LevelPolicy, NodeName, RestartPolicy, VariablesPolicy};
 use holdfast_rank::RankSettings;
 use holdfast_wire::run;
 
@@ -74,6 +74,10 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         prefix: prefix.to_owned(),
         caches: caches.collect(),
         descriptors: descriptors(step),
+        levels: (0u32..)
+            .zip(checkpoint.redundancy.iter().map(|redundancy| redundancy.policy))
+            .filter(|(_, policy)| *policy != LevelPolicy::default())
+            .collect(),
         restart: RestartPolicy { from_prefix: step.restarts_from_prefix(), ..checkpoint.restart },
         flush: checkpoint.flush,
         crc: checkpoint.crc,
@@ -120,8 +124,9 @@ pub fn descriptors(step: &Step) -> Vec<Descriptor> {
 /// first.
 fn with_all_levels(mut descriptors: Vec<Descriptor>) -> Vec<Descriptor> {
     let Some(first) = descriptors.first().cloned() else { return descriptors };
-    for scheme in Level::ALL.map(registry::of_level) {
-        if descriptors.iter().all(|each| each.scheme != scheme) {
+    for level in Level::ALL {
+        let scheme = registry::of_level(level);
+        if !descriptors.iter().any(|each| registry::serves(each.scheme, level)) {
             let index = u32::try_from(descriptors.len()).unwrap_or(u32::MAX);
             // Selected by the level that the program requests, never by id.
             let of_first = |number: &&SchemeNumber| (number.name, number.of(&first.numbers));

@@ -65,6 +65,18 @@ impl JobState {
         Ok(state.map(|state| (state, own)))
     }
 
+    /// How the job of a prefix directory ended, if another version of Holdfast ran it: its state is not read.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn end_by_other_version(prefix: &Path) -> Result<Option<String>, StateError> {
+        let Some(own) = StateDirectory::below(prefix).open_to_show()? else { return Ok(None) };
+        let Some(text) = own.read(STATE_FILE, Access::GroupRead, LARGEST)? else { return Ok(None) };
+        let version: Option<Version> = serde_json::from_slice(&text).ok();
+        let ended = version.filter(|state| state.version != VERSION && state.stage["stage"] == "finished");
+        Ok(ended.map(|state| state.stage["message"].as_str().unwrap_or("it has ended").to_owned()))
+    }
+
     fn read_from(
         own: &OwnedDirectory,
         complete: impl Fn(&mut Self) -> Result<bool, StateError>,

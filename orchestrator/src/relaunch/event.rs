@@ -118,6 +118,8 @@ pub enum Event {
         protected: bool,
         /// If it was fetched from the prefix directory: how long that took.
         fetched_in: Option<Duration>,
+        /// The number of ranks that wrote it, if the run has another one.
+        written_by: Option<u32>,
     },
     /// Reported by the leader: a checkpoint cannot be used.
     CheckpointUnusable { generation: Generation, checkpoint: CheckpointId, reason: String },
@@ -141,6 +143,8 @@ pub enum Event {
     },
     /// Reported by the leader: a checkpoint survives the loss of a node from now on.
     CheckpointProtected { generation: Generation, checkpoint: CheckpointId },
+    /// Reported by the leader: the redundancy of a checkpoint could not be made, and it stays as it is.
+    ProtectionFailed { generation: Generation, checkpoint: CheckpointId },
     /// Reported by the leader: a dataset was dropped.
     DatasetDropped { generation: Generation, checkpoint: CheckpointId, reason: String },
     /// Reported by the leader: a checkpoint was copied to the prefix directory in this time.
@@ -197,10 +201,10 @@ impl Event {
     /// What the report of an agent means for the job; `None` for those that are only logged.
     pub fn of_agent(reported: AgentEvent) -> Option<Event> {
         Some(match reported {
-            AgentEvent::Restarted { generation, checkpoint, protected, source, millis, .. } => {
+            AgentEvent::Restarted { generation, checkpoint, protected, source, written_by, millis, .. } => {
                 let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
                 let protected = protected.unwrap_or_default();
-                Event::Restarted { generation, from: checkpoint, protected, fetched_in }
+                Event::Restarted { generation, from: checkpoint, protected, fetched_in, written_by }
             }
             AgentEvent::RestartAttempt { generation, checkpoint, reason, .. } => {
                 Event::CheckpointUnusable { generation, checkpoint, reason }
@@ -213,6 +217,9 @@ impl Event {
             }
             AgentEvent::CheckpointProtected { generation, checkpoint, .. } => {
                 Event::CheckpointProtected { generation, checkpoint }
+            }
+            AgentEvent::ProtectionFailed { generation, checkpoint, .. } => {
+                Event::ProtectionFailed { generation, checkpoint }
             }
             // One that only recorded the end of all programs is no dataset that was lost.
             AgentEvent::CheckpointFailed { generation, checkpoint, reason, ended: false } => {

@@ -62,6 +62,9 @@ pub(super) struct Head {
     /// The newest checkpoint that has all the protection of its scheme: what counts as progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secured: Option<CheckpointId>,
+    /// The checkpoint that the run restarted from, and the number of ranks that wrote it, if that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_other_ranks: Option<(CheckpointId, u32)>,
     /// Launches that are not attempts: they followed an exclusion by the user, or a crash in the start of MPI.
     #[serde(default, alias = "after_exclusions")]
     pub uncounted_launches: u32,
@@ -257,6 +260,13 @@ impl Snapshot {
     /// The newest complete checkpoint of the run.
     pub fn newest(&self) -> Option<CheckpointId> {
         self.head.newest
+    }
+
+    /// That checkpoint, and the number of ranks that wrote it.
+    pub fn newest_written_by(&self) -> Option<(CheckpointId, u32)> {
+        let newest = self.newest()?;
+        let of_others = self.head.of_other_ranks.filter(|(checkpoint, _)| *checkpoint == newest);
+        Some((newest, of_others.map(|(_, ranks)| ranks).or(self.ranks())?))
     }
 
     /// Nodes that are not down; those that were excluded before their agents were up may be included again.

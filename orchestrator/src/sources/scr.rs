@@ -3,7 +3,7 @@
 use holdfast_agent::sources::scr::ENTRY;
 
 use super::without_processes::{no_further_check, no_saver, no_schedule};
-use crate::spec::{CheckpointSource, FROM_PREFIX, FrequencyFacts, KeyFacts, SourceFacts};
+use crate::spec::{CheckpointSource, FROM_PREFIX, FrequencyFacts, KeyFacts, RESTART_RANKS, SourceFacts};
 
 const INTERPOSE_HELP: &str = "files are intercepted with `source: scr` only: write that source, or leave the key out";
 
@@ -16,6 +16,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
                 ("interpose.files", INTERPOSE_HELP),
                 ("interpose.library", INTERPOSE_HELP),
                 (FROM_PREFIX, "leave it out: each rank reads its own files only"),
+                (RESTART_RANKS, "leave it out, and run with as many ranks: each rank reads its own files only"),
             ],
             without: &[],
         },

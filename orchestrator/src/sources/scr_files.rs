@@ -38,12 +38,18 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
 
 /// What the library cannot do.
 fn check(step: &StepCheck<'_>) {
-    let Checkpoint { control, cache, flush, drain, .. } = &step.checkpoint;
+    let Checkpoint { control, cache, redundancy, flush, drain, .. } = &step.checkpoint;
     for (section, container) in [("flush", flush.container), ("drain", drain.container)] {
         if container.is_some() {
             let message = "a container cannot be used with `source: scr-files`";
             let help = "leave it out: the library reads plain files only";
             step.mistake(&format!("{section}.container"), message, help);
+        }
+    }
+    for at in 0..redundancy.len() {
+        for key in ["async", "keep"] {
+            let message = format!("`{key}` has no effect with `source: scr-files`");
+            step.refuse(&format!("redundancy[{at}].{key}"), message, BY_LIBRARY);
         }
     }
     let caches = (0..).zip(cache).map(|(at, cache)| (format!("cache[{at}].base"), &cache.base));

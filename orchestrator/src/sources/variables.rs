@@ -3,7 +3,7 @@
 use holdfast_agent::sources::variables::ENTRY;
 
 use super::without_processes::{no_saver, no_schedule};
-use crate::spec::{CheckpointSource, FrequencyFacts, KeyFacts, SourceFacts, StepCheck};
+use crate::spec::{CheckpointSource, FrequencyFacts, KeyFacts, RESTART_RANKS, SourceFacts, StepCheck};
 
 const HELP: &str = "leave it out, or write `source: variables`";
 const NEED_HELP: &str = "write `every: 10min`, or `variables: {snapshots: {…}}`: each level has its own interval";
@@ -14,6 +14,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
         doc: "the application, through the API for variables in memory (`docs/variables.md`), in FTI's files",
         keys: KeyFacts {
             takes: &[
+                (RESTART_RANKS, "leave it out, and run with as many ranks: each rank reads its own files only"),
                 ("variables.layout", HELP),
                 ("variables.snapshots.local", HELP),
                 ("variables.snapshots.partner", HELP),

@@ -5,7 +5,8 @@
 use holdfast_model::FlushMode;
 
 use super::checkpoint::Checkpoint;
-use super::job::JobSpec;
+use super::checkpoint_source::RESTART_RANKS;
+use super::job::{JobSpec, Step};
 use super::keys::Keys as _;
 use super::reading::Reader;
 use super::registered::{EntryKind, KeyFacts, LauncherFacts, ManagerFacts};
@@ -32,9 +33,9 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
             let message = "`on_restart` has no effect with `restart: {distribute: false}`".to_owned();
             refuse(reader, &key, message, help.to_owned());
         }
-        if step.checkpoint.flush.mode == FlushMode::Sync {
+        if step.checkpoint.flush.mode == FlushMode::Sync && step.checkpoint.flush.keep == 0 {
             for limit in ["bandwidth", "percent"] {
-                let help = "it limits asynchronous flushes only: add `mode: async`";
+                let help = "it limits asynchronous flushes, and the verification for `keep`: add one of them";
                 let message = format!("`{limit}` has no effect with `mode: sync`");
                 refuse(reader, &format!("{path}checkpoint.flush.{limit}"), message, help.to_owned());
             }
@@ -49,8 +50,26 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
             let help = "leave one of them out: the ranks cannot read their files in a container".to_owned();
             refuse(reader, &format!("{path}checkpoint.restart.from_prefix"), message, help);
         }
+        check_ranks(step, reader);
         let source = &step.source.facts;
         check_entry(EntryKind::Source, (source.agent.name, &source.keys), &format!("{path}checkpoint"), reader);
+    }
+}
+
+/// Refuses restarts from checkpoints of another number of ranks where their files cannot be read.
+fn check_ranks(step: &Step, reader: &Reader) {
+    let Checkpoint { restart, interpose, .. } = &step.checkpoint;
+    let reasons = [
+        (!restart.fetch, "restart: {fetch: false}", "write `fetch: true`: the files are read in the prefix directory"),
+        (
+            interpose.files.is_some(),
+            "interpose: {files: …}",
+            "leave it out, and run with as many ranks: such a program opens the files of its own rank only",
+        ),
+    ];
+    for (_, other, help) in reasons.iter().filter(|(refused, ..)| *refused) {
+        let message = format!("`ranks: any` is impossible with `{other}`");
+        refuse(reader, &format!("{}checkpoint.{RESTART_RANKS}", step.key_path), message, (*help).to_owned());
     }
 }
 

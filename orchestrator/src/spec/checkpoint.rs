@@ -9,8 +9,9 @@ use std::time::Duration;
 use holdfast_core::redundancy::numbers::SchemeNumber;
 use holdfast_core::redundancy::registry;
 use holdfast_model::{
-    ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme,
-    SchemeNumbers, SnapshotIntervals, VariablesLayout, VariablesPolicy,
+    AsyncRedundancy, ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, LevelPolicy,
+    NeedPolicy, RestartPolicy, RestartRanks, Scheme, SchemeNumbers, SnapshotIntervals, VariablesLayout,
+    VariablesPolicy,
 };
 use holdfast_rank::Until;
 use holdfast_rank::watch::WatchedPattern;
@@ -262,7 +263,7 @@ keys! {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Redundancy {
     /// How files are protected.
     pub scheme: Scheme,
@@ -273,6 +274,8 @@ pub struct Redundancy {
     pub cache: PathBuf,
     /// Without, it is never used; the others keep their numbers.
     pub enabled: bool,
+    /// Its own number of checkpoints kept, and the limits if the application does not wait for it.
+    pub policy: LevelPolicy,
 }
 
 keys! {
@@ -286,21 +289,54 @@ keys! {
     every = whole(1..=u64::MAX).or(1),
     /// The base of one of the caches. Default: the first.
     cache = path().same_as("cache[0].base"),
+    /// Number of its own checkpoints kept. With several descriptors, the newest checkpoint of those that survive the
+    /// most losses stays until a newer one survives as many: the cache may then hold one more. Default: its
+    /// checkpoints count in `keep` of the cache.
+    keep = whole::<u32>(1..=1000).optional(),
     /// `false`: never used. The numbers of the other descriptors stay.
     enabled = switch().or(true),
+    /// The application goes on when its files are complete: the agents make the redundancy meanwhile. The next
+    /// checkpoint waits for it, and the older one that is protected stays until then.
+    r#async = switch().or(false),
+    /// `async: true`: maximum on each node, of the checkpoint files that are read for it; 0 = unlimited. It does not
+    /// apply while something waits for the redundancy: the next checkpoint, or the end of the run.
+    bandwidth = bandwidth().or(0),
+    /// `async: true`: maximum percentage of one processor that it uses on a node, as long as `bandwidth` applies; 0 =
+    /// unlimited.
+    percent = percent().or(0.0),
     |section| {
+        let is_written = |key: &str| section.reader().is_decided(&section.path_of(key));
+        for key in ["bandwidth", "percent"] {
+            if !r#async && is_written(key) {
+                let message = format!("`{key}` has no effect without `async: true`");
+                section.mistake(key, message, "add `async: true`, or leave it out");
+            }
+        }
+        if r#async && registry::is_unprotected(scheme) {
+            let message = format!("`async: true` has no effect with `scheme: {}`", spelling(scheme));
+            section.mistake("async", message, "leave it out: no redundancy is made");
+        }
+        if (1..SLOWEST_REDUNDANCY).contains(&bandwidth) {
+            let message = format!("`bandwidth: {}/s` is too slow", super::quantity::format_bytes(bandwidth));
+            section.mistake("bandwidth", message, "write at least `1MiB/s`, or 0 for no limit");
+        }
+        let policy = LevelPolicy { behind: r#async.then_some(AsyncRedundancy { bandwidth, percent }), keep };
         let own = registry::numbers_of(scheme);
         for number in registry::numbers() {
             let is_own = own.iter().any(|known| known.name == number.name);
-            if !is_own && section.reader().is_decided(&section.path_of(number.key)) {
+            if !is_own && is_written(number.key) {
                 let message = format!("`{}` has no effect with `scheme: {}`", number.key, spelling(scheme));
                 section.mistake(number.key, message, "leave it out, or write a scheme that has it");
             }
         }
         let numbers = own.iter().map(|number| (number.name, number.of(&numbers))).collect();
-        Redundancy { scheme, numbers, every, cache: cache.unwrap_or_else(|| TEMPORARY.into()), enabled }
+        let cache = cache.unwrap_or_else(|| TEMPORARY.into());
+        Redundancy { scheme, numbers, every, cache, enabled, policy }
     }
 }
+
+/// The members of a set wait for each other, but only for a limited time ([`Checkpoint::stream_timeout`]).
+const SLOWEST_REDUNDANCY: u64 = 1 << 20;
 
 /// The numbers of all redundancy schemes, each a key of its own.
 fn numbers_of_schemes() -> KeyOf<SchemeNumbers> {
@@ -356,17 +392,16 @@ keys! {
     FlushPolicy => FlushPolicy;
     /// Every this many checkpoints; 0 = never.
     every = whole(0..=u64::MAX).or(10).scr("SCR_FLUSH"),
-    /// `sync`: the application waits; `async`: it continues.
+    /// `sync`: the application waits; `async`: it continues, and the next flush waits for this one.
     mode = choice().or(FlushMode::Sync).scr(scr("SCR_FLUSH_ASYNC").spelled(MODE_IN_SCR)),
     /// `sync`, and the last flush of a run: number of ranks whose files are copied at a time. If it is smaller than the
     /// number of nodes, the nodes take turns.
     width = whole(1..=u32::MAX.into()).or(256).scr("SCR_FLUSH_WIDTH"),
-    /// `async`: maximum of all nodes together, of which each gets the same part; 0 = unlimited. It does not apply while
-    /// something waits for the flush: the end of the run, the next flush, or a checkpoint for which the cache has no
-    /// room.
+    /// `async`, and the verification for `keep`: maximum of all nodes together, of which each gets the same part; 0 =
+    /// unlimited. It does not apply while something waits: the end of the run, or a checkpoint for which the cache has
+    /// no room.
     bandwidth = bandwidth().or(200 << 20).scr(scr("SCR_FLUSH_ASYNC_BW").effect("key {key}: of all nodes together")),
-    /// `async`: maximum percentage of one processor that the copies use on a node, as long as `bandwidth` applies; 0 =
-    /// unlimited.
+    /// The same: maximum percentage of one processor on a node, as long as `bandwidth` applies; 0 = unlimited.
     percent = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
     /// Also flush the checkpoint that a run was restarted from.
     on_restart = switch().or(false).scr("SCR_FLUSH_ON_RESTART"),
@@ -392,7 +427,11 @@ keys! {
     /// The ranks read the files in the prefix directory itself, for programs whose ranks read each other's files. A
     /// checkpoint in the caches is flushed first, and then deleted from them.
     from_prefix = switch().or(false).scr("SCR_GLOBAL_RESTART"),
-    |_section| { RestartPolicy { distribute, fetch, fetch_width, from_prefix } }
+    /// `same`: a checkpoint that another number of ranks wrote is refused. `any`: each rank can read the files of all
+    /// ranks of it in the prefix directory. What is in the caches is drained for it first. For programs that ask which
+    /// files there are.
+    ranks = choice().or(RestartRanks::Same),
+    |_section| { RestartPolicy { distribute, fetch, fetch_width, from_prefix, ranks } }
 }
 
 keys! {
@@ -448,6 +487,10 @@ keys! {
 impl Choice for VariablesLayout {
     const AVAILABLE: &'static [(&'static str, Self)] =
         &[("document", VariablesLayout::Document), ("chunked", VariablesLayout::Chunked)];
+}
+
+impl Choice for RestartRanks {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("same", RestartRanks::Same), ("any", RestartRanks::Any)];
 }
 
 impl Choice for Option<ContainerKind> {

@@ -14,6 +14,10 @@ use super::supervision::{Health, Progress};
 /// it can do that.
 pub const FROM_PREFIX: &str = "restart.from_prefix";
 
+/// The key below `checkpoint:` with which a checkpoint of another number of ranks can be used. Only sources that list
+/// it can read one.
+pub const RESTART_RANKS: &str = "restart.ranks";
+
 /// What produces the checkpoint files of a step.
 #[derive(Debug)]
 pub struct CheckpointSource {

@@ -172,6 +172,7 @@ impl Agents {
                 checkpoint,
                 protected: None,
                 source,
+                written_by: None,
                 rebuilt: Vec::new(),
                 moved: Vec::new(),
                 millis: 0,

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use holdfast_client::{Client, ClientError, Environment, Rank, RestartOutcome};
+use holdfast_client::{Client, ClientError, Environment, Rank, RestartFiles, RestartOutcome};
 use holdfast_core::durable::check_replaceable;
 
 use crate::args::{HeatArgs, HeatInitArgs};
-use crate::checkpoint::{self, Owner};
+use crate::checkpoint::{self, Damage, Owner};
 use crate::error::{HeatError, InputError};
 use crate::field::{self, Header};
 use crate::geometry::Size;
@@ -106,7 +106,7 @@ enum Unusable {
     #[error(transparent)]
     NoPath(#[from] ClientError),
     #[error(transparent)]
-    Damage(#[from] checkpoint::Damage),
+    Damage(#[from] Damage),
 }
 
 struct Simulation<'a> {
@@ -171,17 +171,38 @@ impl Simulation<'_> {
 
     /// The outer error ends the program, the inner one only rejects this checkpoint.
     fn load(&mut self, slab: &mut Slab) -> Result<Result<(), Unusable>, HeatError> {
-        let mut paths = Vec::new();
-        for name in self.api.client().restart().files.clone() {
-            match self.api.client().route_file(name) {
-                Ok(path) => paths.push(path),
-                Err(error @ (ClientError::Failed { .. } | ClientError::BadName { .. })) => {
-                    return Ok(Err(error.into()));
-                }
-                Err(error) => return Err(error.into()),
+        match self.read_rows(slab) {
+            Err(Unusable::NoPath(error))
+                if !matches!(error, ClientError::Failed { .. } | ClientError::BadName { .. }) =>
+            {
+                Err(error.into())
             }
+            read => Ok(read),
         }
-        Ok(checkpoint::read(&paths, self.owner, slab).map_err(Unusable::from))
+    }
+
+    /// Reads the rows from the files of all ranks that had any of them: only the own ones, unless another number of
+    /// ranks wrote the checkpoint.
+    fn read_rows(&mut self, slab: &mut Slab) -> Result<(), Unusable> {
+        let RestartFiles { ranks, files } = self.api.client().restart_files()?;
+        let mut step = None;
+        for rank in (0..ranks).map(Rank) {
+            let rows = slab.size().rows_of(rank, ranks).map_err(|error| Damage::Incomplete(error.to_string()))?;
+            if rows.end <= slab.rows().start || rows.start >= slab.rows().end {
+                continue;
+            }
+            let mut paths = Vec::new();
+            for file in files.iter().filter(|file| file.rank == rank) {
+                paths.push(self.api.client().route_file(&file.name)?);
+            }
+            let mut part = Slab::new(slab.size(), rows);
+            checkpoint::read(&paths, Owner { rank, ranks, ..self.owner }, &mut part)?;
+            if *step.get_or_insert(part.step()) != part.step() {
+                return Err(Damage::Incomplete(format!("the files of rank {rank} are of another step")).into());
+            }
+            slab.copy_from(&part);
+        }
+        Ok(())
     }
 
     fn due(&mut self, step: u64) -> Result<bool, HeatError> {

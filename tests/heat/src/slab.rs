@@ -55,6 +55,19 @@ impl Slab {
         self.step = step;
     }
 
+    /// Takes over the rows that the other one has as well, and its step.
+    pub fn copy_from(&mut self, other: &Slab) {
+        let first = self.rows.start.max(other.rows.start);
+        let last = self.rows.end.min(other.rows.end);
+        if first < last {
+            let cells =
+                |rows: &Range<usize>| (first - rows.start) * other.size.width..(last - rows.start) * other.size.width;
+            let (to, from) = (cells(&self.rows), cells(&other.rows));
+            self.cells_mut()[to].copy_from_slice(&other.cells()[from]);
+        }
+        self.step = other.step;
+    }
+
     /// The first row, which the neighbour above needs.
     pub fn top(&self) -> &[f64] {
         &self.current[self.size.width..2 * self.size.width]

@@ -57,6 +57,12 @@ impl SavedField {
         levels: Vec<u32>,
     ) -> Result<Option<RecoverOutcome>, HeatError> {
         self.levels = levels.into_iter().filter_map(Level::from_number).collect();
+        // For another number of ranks: each has some of the rows, and this many cells are loaded.
+        self.variables.distribute(2, &[slab.rows().len(), slab.size().width], 0)?;
+        for id in [1, 3, 4] {
+            self.variables.uniform(id)?;
+        }
+        *lock(&self.cells) = slab.cells().to_vec();
         let outcome = match self.variables.status().is_restart() {
             true => Some(self.variables.recover()?),
             false => None,

@@ -1,9 +1,9 @@
 //! The shared code of the test suites: the fixture archives, unpacked once below target/.
 //!
-//! `tests/fixtures/*.tar.zst` hold real files of the original programs. They are unpacked into the target directory by
-//! the first test that needs them; the directory is named for the archive's content, so that a changed archive is
-//! unpacked again. The directory that [`fixtures`] returns is shared by all tests of all processes and must not be
-//! changed: a test that changes files takes a [`scratch_copy`].
+//! `tests/fixtures/*.tar.zst` hold real files of the original programs, and of earlier versions of Holdfast (`old`).
+//! They are unpacked into the target directory by the first test that needs them; the directory is named for the
+//! archive's content, so that a changed archive is unpacked again. The directory that [`fixtures`] returns is shared by
+//! all tests of all processes and must not be changed: a test that changes files takes a [`scratch_copy`].
 //!
 //! [`Dice`] generates seeded random numbers, with which [`mutation`] changes valid messages and [`fuzz`] the inputs of
 //! parsers; [`cluster`] is the Slurm cluster of containers and the jobs on it; [`awake`] reads which copies of a pair
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 pub use dice::Dice;
 use tempfile::TempDir;
 
-/// The directory of the unpacked fixtures of this name (`scr`, `fti`, `sion`, `jubatus`). Read only.
+/// The directory of the unpacked fixtures of this name (`scr`, `fti`, `sion`, `jubatus`, `old`). Read only.
 ///
 /// # Panics
 /// When there is no such archive, or it cannot be unpacked.
@@ -185,7 +185,7 @@ mod tests {
     fn unpacks_every_archive_for_concurrent_threads() {
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                for name in ["scr", "fti", "sion", "jubatus"] {
+                for name in ["scr", "fti", "sion", "jubatus", "old"] {
                     scope.spawn(move || assert!(fixtures(name).join("README.md").is_file()));
                 }
             }

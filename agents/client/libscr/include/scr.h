@@ -120,6 +120,15 @@ int SCR_Delete(const char *name);
 /* After SCR_Init: this process's rank, and the number of ranks. Either pointer may be NULL. */
 int HOLDFAST_Rank(int *rank, int *ranks);
 
+/* After SCR_Init, before the first SCR_Start_output: lists the files of the checkpoint to restart from that this
+ * process can route: its own, or, where another number of ranks wrote the checkpoint (checkpoint.restart.ranks: any),
+ * those of all ranks. Sets the number of ranks that wrote it, and the number of files. Either pointer may be NULL. */
+int HOLDFAST_Restart_files(int *ranks, int *files);
+
+/* One of the files that were listed, by index from 0: its name for SCR_Route_file, a buffer of SCR_MAX_FILENAME, and
+ * the rank that wrote it. Either pointer may be NULL. */
+int HOLDFAST_Restart_file(int index, char *name, int *rank);
+
 #ifdef __cplusplus
 }
 #endif

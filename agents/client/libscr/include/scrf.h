@@ -14,6 +14,10 @@
 !
 ! Holdfast's own, after SCR_INIT: this process's rank, from 0, and the number of ranks.
 !     HOLDFAST_RANK(RANK, RANKS, IERROR)
+! In a restart: the number of ranks that wrote the checkpoint and the number of files that this process can route; then
+! the name of file INDEX, from 1, and the rank that wrote it.
+!     HOLDFAST_RESTART_FILES(RANKS, FILES, IERROR)
+!     HOLDFAST_RESTART_FILE(INDEX, NAME, RANK, IERROR)
 !
 ! NAME, FILE, CONFIG, VALUE and VERSION are CHARACTER*(*), the others INTEGER; flags are 1 (true) and 0.
 

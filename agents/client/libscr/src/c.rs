@@ -190,14 +190,53 @@ pub unsafe extern "C" fn SCR_Drop(name: *const c_char) -> c_int {
 pub unsafe extern "C" fn HOLDFAST_Rank(rank: *mut c_int, ranks: *mut c_int) -> c_int {
     code("HOLDFAST_Rank", |session| {
         let (own, all) = session.rank_and_size()?;
-        for (to, value) in [(rank, own), (ranks, all)] {
-            let value =
-                c_int::try_from(value).map_err(|_| SessionError::Argument("the rank does not fit into an int"))?;
-            // SAFETY: not null; the rest is guaranteed by the caller.
-            (!to.is_null()).then(|| unsafe { to.write(value) });
-        }
-        Ok(())
+        // SAFETY: guaranteed by the caller.
+        unsafe { put_number(rank, own).and_then(|()| put_number(ranks, all)) }
     })
+}
+
+/// Extension of SCR: lists the files of the checkpoint to restart from that this process can route: its own, or, if
+/// another number of ranks wrote it, those of all ranks. Stores the number of ranks that wrote it, and that of the
+/// files. Not collective.
+///
+/// # Safety
+/// `ranks` and `files` are null (not wanted) or point to an `int`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn HOLDFAST_Restart_files(ranks: *mut c_int, files: *mut c_int) -> c_int {
+    code("HOLDFAST_Restart_files", |session| {
+        let (written, listed) = session.restart_files()?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { put_number(ranks, written).and_then(|()| put_number(files, listed)) }
+    })
+}
+
+/// Extension of SCR: stores the name of a file that `HOLDFAST_Restart_files` listed, for `SCR_Route_file`, and the rank
+/// that wrote it. Not collective.
+///
+/// # Safety
+/// `name` is null or has `SCR_MAX_FILENAME` bytes; `rank` is null or points to an `int`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn HOLDFAST_Restart_file(index: c_int, name: *mut c_char, rank: *mut c_int) -> c_int {
+    code("HOLDFAST_Restart_file", |session| {
+        let file = session.restart_file(usize::try_from(index).unwrap_or(usize::MAX))?;
+        if !name.is_null() {
+            // SAFETY: not null; the rest is guaranteed by the caller.
+            unsafe { put_text(name, &file.name) }?;
+        }
+        // SAFETY: guaranteed by the caller.
+        unsafe { put_number(rank, file.rank.0) }
+    })
+}
+
+/// Stores a number where one is wanted.
+///
+/// # Safety
+/// `to` is null or points to an `int`.
+unsafe fn put_number(to: *mut c_int, value: impl TryInto<c_int>) -> Result<(), SessionError> {
+    let value = value.try_into().map_err(|_| SessionError::Argument("the number does not fit into an int"))?;
+    // SAFETY: not null; the rest is guaranteed by the caller.
+    (!to.is_null()).then(|| unsafe { to.write(value) });
+    Ok(())
 }
 
 /// Deletes the dataset from the cache and the prefix directory.

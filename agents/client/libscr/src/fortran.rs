@@ -65,6 +65,38 @@ pub unsafe extern "C" fn holdfast_rank_(rank: *mut c_int, ranks: *mut c_int, ier
     unsafe { put_number(ierror, crate::HOLDFAST_Rank(rank, ranks)) }
 }
 
+/// See [`crate::HOLDFAST_Restart_files`].
+///
+/// # Safety
+/// The arguments are INTEGERs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn holdfast_restart_files_(ranks: *mut c_int, files: *mut c_int, ierror: *mut c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { put_number(ierror, crate::HOLDFAST_Restart_files(ranks, files)) }
+}
+
+/// See [`crate::HOLDFAST_Restart_file`]; files are counted from 1.
+///
+/// # Safety
+/// `index`, `rank` and `ierror` are INTEGERs, `name` is a CHARACTER of that length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn holdfast_restart_file_(
+    index: *const c_int,
+    name: *mut c_char,
+    rank: *mut c_int,
+    ierror: *mut c_int,
+    length: usize,
+) {
+    // SAFETY: the caller's promise, here and below.
+    let result = code("HOLDFAST_RESTART_FILE", |session| {
+        let file = session.restart_file(usize::try_from(unsafe { number(index) }).unwrap_or(0).wrapping_sub(1))?;
+        unsafe { put(name, length, &file.name) }?;
+        unsafe { put_number(rank, c_int::try_from(file.rank.0).unwrap_or(c_int::MAX)) };
+        Ok(())
+    });
+    unsafe { put_number(ierror, result) }
+}
+
 /// See [`crate::SCR_Get_version`].
 ///
 /// # Safety

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use holdfast_boundary::{ArgumentError, Halt, Session as _};
-use holdfast_client::{CheckpointId, Client, ClientError, DatasetOptions, Environment, FailureKind, RestartOutcome};
+use holdfast_client::{
+    CheckpointId, Client, ClientError, DatasetOptions, Environment, FailureKind, RestartFile, RestartFiles,
+    RestartOutcome,
+};
 
 use crate::settings::{Setting, SettingError, Settings};
 
@@ -27,6 +30,8 @@ pub struct Session {
     calls_should_exit: bool,
     /// The next `SCR_Have_restart` loads the dataset of `SCR_Current`.
     load_current: bool,
+    /// The files that `HOLDFAST_Restart_files` counted last.
+    restart_files: Vec<RestartFile>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +103,7 @@ impl Session {
             uses_scr3: false,
             calls_should_exit: false,
             load_current: false,
+            restart_files: Vec::new(),
         }
     }
 
@@ -229,6 +235,23 @@ impl Session {
         let checkpoint = self.client()?.start_restart()?;
         self.phase = Phase::Reading;
         Ok(self.restart_name.clone().unwrap_or_else(|| default_name(checkpoint)))
+    }
+
+    /// Lists the files of the checkpoint to restart from that this rank can route; returns the number of ranks that
+    /// wrote it, and that of the files.
+    pub fn restart_files(&mut self) -> SessionResult<(u32, usize)> {
+        let RestartFiles { ranks, files } = self.client()?.restart_files()?;
+        self.restart_files = files;
+        Ok((ranks, self.restart_files.len()))
+    }
+
+    /// One of the files that were listed last.
+    ///
+    /// # Errors
+    /// There are not so many.
+    pub fn restart_file(&self, index: usize) -> SessionResult<&RestartFile> {
+        let outside = SessionError::Argument("no file has this index: HOLDFAST_Restart_files counts them");
+        self.restart_files.get(index).ok_or(outside)
     }
 
     /// Ends a restart.

@@ -13,7 +13,7 @@ module holdfast
   private
 
   public :: holdfast_init, holdfast_finalize, holdfast_rank
-  public :: holdfast_define_type, holdfast_protect, holdfast_unprotect
+  public :: holdfast_define_type, holdfast_protect, holdfast_distribute, holdfast_uniform, holdfast_unprotect
   public :: holdfast_have_checkpoint, holdfast_stored_size, holdfast_recover
   public :: holdfast_checkpoint, holdfast_snapshot, holdfast_should_exit
   public :: holdfast_error, holdfast_print_errors
@@ -73,6 +73,15 @@ module holdfast
       character(kind=c_char), intent(in) :: name(*)
       type(c_ptr), value :: address
       integer(c_size_t), value :: count
+    end function
+    integer(c_int) function c_distribute(id, dimensions, sizes, dimension) bind(c, name='holdfast_distribute')
+      import :: c_int, c_size_t
+      integer(c_int), value :: id, dimensions, dimension
+      integer(c_size_t), intent(in) :: sizes(*)
+    end function
+    integer(c_int) function c_uniform(id) bind(c, name='holdfast_uniform')
+      import :: c_int
+      integer(c_int), value :: id
     end function
     integer(c_int) function c_unprotect(id) bind(c, name='holdfast_unprotect')
       import :: c_int
@@ -146,6 +155,25 @@ contains
     defined = -1
     ierror = c_define_type(int(bytes, c_size_t), defined)
     kind = defined
+  end subroutine
+
+  ! The variables of this id on all ranks are the blocks of one array, in the order of the ranks: another number of
+  ! ranks can recover it. `sizes` is shape(variable) on this rank; `dimension`, from 1, is the one along which the array
+  ! is distributed.
+  subroutine holdfast_distribute(id, sizes, dimension, ierror)
+    integer, intent(in) :: id, sizes(:), dimension
+    integer, intent(out) :: ierror
+    integer(c_size_t) :: reversed(size(sizes))
+    ! Row-major order.
+    reversed = int(sizes(size(sizes):1:-1), c_size_t)
+    ierror = c_distribute(int(id, c_int), int(size(sizes), c_int), reversed, int(size(sizes) - dimension, c_int))
+  end subroutine
+
+  ! The variable has the same value on all ranks: another number of ranks can recover it.
+  subroutine holdfast_uniform(id, ierror)
+    integer, intent(in) :: id
+    integer, intent(out) :: ierror
+    ierror = c_uniform(int(id, c_int))
   end subroutine
 
   subroutine holdfast_unprotect(id, ierror)

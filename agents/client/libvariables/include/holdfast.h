@@ -71,6 +71,17 @@ int holdfast_define_type(size_t bytes, int *type);
  * until the variable is unprotected or protected again, or the library is finalized. */
 int holdfast_protect(int id, const char *name, void *address, size_t count, int type);
 
+/* Declarations with which another number of ranks can recover a variable, where the job allows that (`checkpoint:
+ * {restart: {ranks: any}}`). They are the same on all ranks, and hold until the variable is unprotected.
+ *
+ * holdfast_distribute: the variables of this id on all ranks are the blocks of one array, in the order of the ranks.
+ * shape[0] to shape[dimensions - 1] is the shape of this rank's block in row-major order. The blocks differ in the size
+ * of `dimension` only (from 0), which is not used: it follows from the bytes of the variable.
+ *
+ * holdfast_uniform: the variable has the same value on all ranks. */
+int holdfast_distribute(int id, int dimensions, const size_t *shape, int dimension);
+int holdfast_uniform(int id);
+
 /* Ends the protection: later checkpoints do not contain the variable. */
 int holdfast_unprotect(int id);
 
@@ -80,7 +91,8 @@ int holdfast_unprotect(int id);
 int holdfast_have_checkpoint(int *flag);
 
 /* Sets *bytes to the size of the variable in the newest checkpoint: that to recover from, or the last one that this
- * process has taken. 0 if it is not there. */
+ * process has taken. 0 if it is not there. If another number of ranks wrote that checkpoint: the size of this rank's
+ * block, where all blocks are equally long; 0 if the variable is not distributed or uniform. */
 int holdfast_stored_size(int id, size_t *bytes);
 
 /* For a protected variable whose memory is from malloc: gives it the size that it has in the checkpoint to recover
@@ -89,7 +101,9 @@ int holdfast_stored_size(int id, size_t *bytes);
 void *holdfast_realloc(int id, void *address);
 
 /* Loads the newest checkpoint whose files are intact on all ranks. Every protected variable must have its size in the
- * checkpoint. Sets *id to the id that holdfast_checkpoint was given, unless `id` is NULL. Collective. */
+ * checkpoint. If another number of ranks wrote it, the blocks of each distributed variable must have the size of its
+ * array in all, and every protected variable must be distributed or uniform. Sets *id to the id that
+ * holdfast_checkpoint was given, unless `id` is NULL. Collective. */
 int holdfast_recover(int *id);
 
 /* ---- checkpoints ---- */

@@ -34,8 +34,8 @@ from . import _library
 __all__ = [
     "FLAG_NONE", "FLAG_CHECKPOINT", "FLAG_OUTPUT",
     "checkpoint", "complete_output", "config", "current", "delete", "drop", "finalize", "get_version",
-    "have_restart", "init", "load", "need_checkpoint", "output", "rank", "restart", "route_file", "session",
-    "should_exit", "size", "start_output", "start_restart", "complete_restart",
+    "have_restart", "init", "load", "need_checkpoint", "output", "rank", "restart", "restart_files", "route_file",
+    "session", "should_exit", "size", "start_output", "start_restart", "complete_restart",
     "Dataset", "Restart",
 ]
 
@@ -61,6 +61,7 @@ def _scr():
         "SCR_Start_output": [ctypes.c_char_p, ctypes.c_int], "SCR_Complete_output": [ctypes.c_int],
         "SCR_Current": [ctypes.c_char_p], "SCR_Drop": [ctypes.c_char_p], "SCR_Delete": [ctypes.c_char_p],
         "HOLDFAST_Rank": [int_p, int_p],
+        "HOLDFAST_Restart_files": [int_p, int_p], "HOLDFAST_Restart_file": [ctypes.c_int, ctypes.c_char_p, int_p],
     }.items():
         getattr(library, name).argtypes = arguments
         getattr(library, name).restype = ctypes.c_int
@@ -167,6 +168,18 @@ def have_restart():
     flag, name = ctypes.c_int(0), ctypes.create_string_buffer(_MAX_FILENAME)
     _check(_scr().SCR_Have_restart(ctypes.byref(flag), name), "SCR_Have_restart")
     return name.value.decode() if flag.value else None
+
+
+def restart_files():
+    """The number of ranks that wrote the checkpoint to restart from, and the files of it that route_file() finds, as
+    pairs of name and rank: those of this rank, or, if another number of ranks wrote it, those of all ranks."""
+    ranks, count = ctypes.c_int(0), ctypes.c_int(0)
+    _check(_scr().HOLDFAST_Restart_files(ctypes.byref(ranks), ctypes.byref(count)), "HOLDFAST_Restart_files")
+    files, name, of = [], ctypes.create_string_buffer(_MAX_FILENAME), ctypes.c_int(0)
+    for index in range(count.value):
+        _check(_scr().HOLDFAST_Restart_file(index, name, ctypes.byref(of)), "HOLDFAST_Restart_file")
+        files.append((os.fsdecode(name.value), of.value))
+    return ranks.value, files
 
 
 def start_restart():

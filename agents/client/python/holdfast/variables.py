@@ -49,6 +49,8 @@ _int_p = ctypes.POINTER(ctypes.c_int)
 for _name, _arguments in {
     "holdfast_init": [], "holdfast_finalize": [], "holdfast_rank": [_int_p, _int_p],
     "holdfast_protect": [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
+    "holdfast_distribute": [ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_size_t), ctypes.c_int],
+    "holdfast_uniform": [ctypes.c_int],
     "holdfast_unprotect": [ctypes.c_int],
     "holdfast_have_checkpoint": [_int_p],
     "holdfast_stored_size": [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)],
@@ -119,15 +121,39 @@ def _place():
     return place(_lib.holdfast_rank, _check)
 
 
-def protect(id, variable, name=None):
+def protect(id, variable, name=None, distributed=None, uniform=False):
     """Protects a variable, or replaces the one of this id. While it is protected, its memory cannot be resized (such as
-    by `bytearray.append`): unprotect it first, and protect it again."""
+    by `bytearray.append`): unprotect it first, and protect it again.
+
+    Two declarations, the same on all ranks, with which another number of ranks can recover it, where the job allows
+    that (`checkpoint: {restart: {ranks: any}}`): `distributed=0`: the variables of this id on all ranks are the
+    blocks of one array along its dimension 0, in the order of the ranks. `uniform=True`: all ranks have the same
+    value."""
     id = integer("the id of the variable", id)
+    if uniform and distributed is not None:
+        raise ValueError("a variable is distributed or uniform, not both")
     buffer, length = _buffer(variable)
+    shape, dimension = (None, None) if distributed is None else _shape(variable, distributed)
     address = ctypes.addressof(buffer) if length else None
     encoded = None if name is None else name.encode()
     _check(_lib.holdfast_protect(id, encoded, address, length, _CHAR))
     _held[id] = buffer
+    if shape is not None:
+        _check(_lib.holdfast_distribute(id, len(shape), (ctypes.c_size_t * len(shape))(*shape), dimension))
+    if uniform:
+        _check(_lib.holdfast_uniform(id))
+
+
+def _shape(variable, dimension):
+    """The shape of a variable in bytes and in the order of its memory, and the number of a dimension in it."""
+    dimension = integer("the distributed dimension", dimension)
+    view = memoryview(variable)
+    if not 0 <= dimension < view.ndim:
+        raise ValueError(f"an array of {view.ndim} dimensions has no dimension {dimension}: they are counted from 0")
+    # Of arrays without elements the order is not known: they count as empty in the distributed dimension.
+    if view.nbytes and not view.c_contiguous:
+        return [*reversed(view.shape), view.itemsize], view.ndim - 1 - dimension
+    return [*view.shape, view.itemsize], dimension
 
 
 def _buffer(variable):

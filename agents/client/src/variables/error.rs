@@ -59,6 +59,41 @@ pub enum VariablesError {
          names them; nothing was loaded"
     )]
     DifferentOnOtherRank { rank: Rank, checkpoint: CheckpointId },
+    /// Another number of ranks wrote the checkpoint, and the variable is not declared for that.
+    #[error(
+        "recover: variable {id} has a value of its own on each of the {written} ranks that wrote checkpoint \
+         {checkpoint}, and this run has {running}; if it is a block of an array, or equal on all ranks, declare that \
+         (distribute, uniform), else unprotect it, or run with {written} ranks"
+    )]
+    OfOneRank { id: VariableId, checkpoint: CheckpointId, written: usize, running: u32 },
+    /// A variable that was declared as equal on all ranks is not.
+    #[error(
+        "recover: variable {id} was declared as equal on all ranks (uniform), but its values on the ranks 0 and {rank} \
+         differ in checkpoint {checkpoint}, which another number of ranks wrote; unprotect it, or run with as many"
+    )]
+    NotUniform { id: VariableId, rank: usize, checkpoint: CheckpointId },
+    /// The size of a variable is not that of a block of the declared shape.
+    #[error(
+        "recover: the {bytes} bytes of variable {id} {place} are not a block of the declared shape, which has {step} \
+         bytes for each index of the distributed dimension; checkpoint {checkpoint} was written by another number of \
+         ranks: pass the shape that the array had then"
+    )]
+    NoBlock { id: VariableId, bytes: u64, step: u64, place: String, checkpoint: CheckpointId },
+    #[error(
+        "recover: variable {id} has another shape on rank {rank}; apart from the distributed dimension, pass the same \
+         shape on all ranks; nothing was loaded from checkpoint {checkpoint}"
+    )]
+    OtherShape { id: VariableId, rank: usize, checkpoint: CheckpointId },
+    /// The blocks of the ranks are not those of the same array.
+    #[error(
+        "recover: the blocks of variable {id} have {protected} elements along the distributed dimension in all, and \
+         {stored} in checkpoint {checkpoint}; protect blocks of the same array: stored_size is that of equally long \
+         ones"
+    )]
+    OtherLength { id: VariableId, stored: u64, protected: u64, checkpoint: CheckpointId },
+    /// The shape of an array is impossible.
+    #[error("distribute: variable {id}: {reason}")]
+    Shape { id: VariableId, reason: String },
     /// A file that was intact when it was verified cannot be read any more. Variables may be partly loaded.
     #[error(
         "recover: {} changed while it was read: {source}; end the program, so that it is launched again",

@@ -1,6 +1,7 @@
 //! Recovery of the variables.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use holdfast_formats::FormatsError;
 use holdfast_formats::fti_ff::checkpoint::Checkpoint;
@@ -9,16 +10,24 @@ use holdfast_formats::fti_ff::name::{FileName, FileRole};
 use holdfast_formats::fti_ff::verify;
 use holdfast_model::{CheckpointId, Level, Rank};
 
-use super::Variables;
 use super::error::VariablesError;
+use super::others::{Origin, Placed, Survey};
 use super::types::{RecoverOutcome, VariableId};
+use super::{Protected, Variables};
 
-/// This rank's file of a checkpoint, and the variables that are in memory or in the file only.
-struct OpenedFile {
-    path: PathBuf,
-    file: Checkpoint,
+/// A checkpoint whose variables fit, and the variables that are in memory or in the checkpoint only.
+struct Opened {
+    content: Content,
     absent: Vec<VariableId>,
     unclaimed: Vec<VariableId>,
+}
+
+/// What this rank loads.
+enum Content {
+    /// Its own file, of this id of the program.
+    Own { path: PathBuf, id: u32, file: Box<Checkpoint> },
+    /// Parts of the files of other ranks.
+    Placed(Survey, Vec<(VariableId, Origin)>),
 }
 
 /// Sent to the other ranks before a recovery: the variables of this rank fit.
@@ -30,7 +39,9 @@ const DIFFERENT: u8 = 2;
 
 impl Variables {
     /// The bytes of a variable in the newest checkpoint: the one that [`Variables::recover`] would load, or the last
-    /// one of this process. `None` if there is none, or it does not contain the variable.
+    /// one of this process. `None` if there is none, or it does not contain the variable. If another number of ranks
+    /// wrote the checkpoint, that of this rank's block, where the blocks of all ranks are equally long; `None` for
+    /// variables that are not protected, and neither distributed nor uniform.
     pub fn stored_size(&self, id: impl Into<VariableId>) -> Option<u64> {
         let id = id.into();
         self.stored().into_iter().find(|(stored, _)| *stored == id).map(|(_, bytes)| bytes)
@@ -42,6 +53,12 @@ impl Variables {
             let sizes = self.files.newest().map(Image::sizes).unwrap_or_default();
             return sizes.into_iter().map(|(id, bytes)| (VariableId(id), bytes)).collect();
         }
+        if let Some(survey) = &self.others {
+            let Ok(others) = &**survey else { return Vec::new() };
+            let own = (self.client.rank(), self.client.ranks());
+            let bytes = |variable: &Protected| others.bytes_for(variable.id.0, variable.distribution, own);
+            return self.protected.iter().filter_map(|variable| Some((variable.id, bytes(variable)?))).collect();
+        }
         let file = self.restart_file().and_then(|(path, _)| Checkpoint::open(&path).ok());
         let variables = file.map(|file| file.variables()).unwrap_or_default();
         variables.into_iter().map(|variable| (VariableId(variable.id), variable.size())).collect()
@@ -49,6 +66,10 @@ impl Variables {
 
     /// Loads the newest checkpoint whose files are intact on all ranks. Every hash is verified before a variable is
     /// changed; if a file of any rank is damaged, that checkpoint is dropped and the next older one is used.
+    ///
+    /// If another number of ranks wrote the checkpoint, each variable must be distributed or uniform
+    /// ([`Variables::distribute`], [`Variables::uniform`]). A distributed one keeps its size in memory; that of the
+    /// blocks of all ranks must be that in the checkpoint.
     ///
     /// # Errors
     /// When there is no checkpoint, a variable in memory does not have its size in the checkpoint, or the agent cannot
@@ -82,21 +103,46 @@ impl Variables {
                 return Ok(RecoverOutcome { checkpoint: None, id: None, level: None, skipped, absent, unclaimed });
             };
             let level = self.client.restart().level;
-            let intact = self.intact_file();
-            let opened = intact.as_ref().ok().map(|(path, _)| self.open(checkpoint, path, &accepts)).transpose();
+            let (intact, opened) = self.look(checkpoint, &accepts)?;
             let opened = self.agree_on(checkpoint, opened)?;
             self.client.start_restart()?;
             match (intact, opened) {
-                (Ok((_, id)), Some(opened)) => {
+                (Ok(()), Some(opened)) => {
                     if self.client.complete_restart(true)?.accepted() {
-                        return self.load((checkpoint, level), opened, id, skipped);
+                        return self.load((checkpoint, level), opened, skipped);
                     }
                 }
                 (Err(reason), _) => drop(self.client.refuse_restart(&reason)?),
-                (Ok(_), None) => {}
+                (Ok(()), None) => {}
             }
             skipped.push(checkpoint);
+            self.survey()?;
         }
+    }
+
+    /// Whether the files that this rank looks at are intact, and its variables in the files.
+    #[allow(clippy::type_complexity, reason = "the two results that the ranks agree on, one after the other")]
+    fn look(
+        &mut self,
+        checkpoint: CheckpointId,
+        accepts: &impl Fn(&[VariableId], &[VariableId]) -> bool,
+    ) -> Result<(Result<(), String>, Result<Option<Opened>, VariablesError>), VariablesError> {
+        let Some(survey) = self.others.clone() else {
+            return Ok(match self.intact_file() {
+                Ok((path, id)) => (Ok(()), self.open(checkpoint, &path, id, accepts).map(Some)),
+                Err(reason) => (Err(reason), Ok(None)),
+            });
+        };
+        let others = match &*survey {
+            Ok(others) => others,
+            Err(reason) => return Ok((Err(reason.clone()), Ok(None))),
+        };
+        let intact = self.verify_share(others)?;
+        let placed = self.place(checkpoint, others)?.and_then(|placed| {
+            let Placed { variables, absent, unclaimed } = placed;
+            judge(checkpoint, absent, unclaimed, accepts, Content::Placed(Arc::clone(&survey), variables))
+        });
+        Ok((intact, placed.map(Some)))
     }
 
     /// This rank's file of the checkpoint to restart from, and the program's id of the checkpoint.
@@ -149,8 +195,9 @@ impl Variables {
         &self,
         checkpoint: CheckpointId,
         path: &Path,
+        id: u32,
         accepts: &impl Fn(&[VariableId], &[VariableId]) -> bool,
-    ) -> Result<OpenedFile, VariablesError> {
+    ) -> Result<Opened, VariablesError> {
         let file = Checkpoint::open(path).map_err(reading(path))?;
         let mut absent: Vec<VariableId> = self.ids();
         let mut unclaimed = Vec::new();
@@ -165,52 +212,70 @@ impl Variables {
                 return Err(VariablesError::Size { id, protected, stored, checkpoint });
             }
         }
-        if !accepts(&absent, &unclaimed) {
-            return Err(VariablesError::Different { checkpoint, absent, unclaimed });
-        }
-        Ok(OpenedFile { path: path.to_owned(), file, absent, unclaimed })
+        judge(checkpoint, absent, unclaimed, accepts, Content::Own { path: path.to_owned(), id, file: Box::new(file) })
     }
 
     fn load(
         &mut self,
         (checkpoint, level): (CheckpointId, Option<Level>),
-        opened: OpenedFile,
-        id: u32,
+        opened: Opened,
         skipped: Vec<CheckpointId>,
     ) -> Result<RecoverOutcome, VariablesError> {
-        let OpenedFile { path, file, absent, unclaimed } = opened;
+        let Opened { content, absent, unclaimed } = opened;
+        let id = match content {
+            Content::Own { path, id, file } => {
+                self.load_own(checkpoint, &path, &file)?;
+                Some(id)
+            }
+            Content::Placed(survey, variables) => match &*survey {
+                Ok(others) => {
+                    self.load_placed(checkpoint, others, &variables)?;
+                    Some(others.id)
+                }
+                Err(_) => None,
+            },
+        };
+        self.others = None;
+        self.last = id.unwrap_or(self.last);
+        Ok(RecoverOutcome { checkpoint: Some(checkpoint), id, level, skipped, absent, unclaimed })
+    }
+
+    fn load_own(&mut self, checkpoint: CheckpointId, path: &Path, file: &Checkpoint) -> Result<(), VariablesError> {
         let mut image = Image::of_file(file.meta.layout, file.blocks());
         for stored in file.variables() {
             let Some(variable) = self.protected.iter_mut().find(|known| known.id.0 == stored.id) else { continue };
             let bytes = usize::try_from(stored.size()).unwrap_or(usize::MAX);
             let mut result = Ok(());
-            let fits = variable.memory.fill(bytes, &mut |mut room| {
-                for (offset, bytes) in stored.chunks.iter().filter_map(|chunk| chunk.range) {
-                    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(room.len());
-                    let (here, rest) = std::mem::take(&mut room).split_at_mut(bytes);
-                    result = file.input.read_at(offset, here);
-                    if result.is_err() {
-                        return;
-                    }
-                    room = rest;
-                }
-            });
+            let fits = variable.memory.fill(bytes, &mut |room| result = file.read(&stored, 0, room));
             if result.is_ok() && fits {
                 variable.memory.read(&mut |bytes| image.learn(stored.id, bytes));
             }
-            result.map_err(reading(&path))?;
+            result.map_err(reading(path))?;
             if !fits {
                 let (id, protected, stored) = (variable.id, variable.memory.bytes(), stored.size());
                 return Err(VariablesError::Size { id, protected, stored, checkpoint });
             }
         }
-        self.files.add(&path, image);
-        self.last = id;
-        Ok(RecoverOutcome { checkpoint: Some(checkpoint), id: Some(id), level, skipped, absent, unclaimed })
+        self.files.add(path, image);
+        Ok(())
     }
 }
 
-fn reading(path: &Path) -> impl FnOnce(FormatsError) -> VariablesError + use<> {
+/// The result if the variables that are in memory or in the checkpoint only are acceptable.
+fn judge(
+    checkpoint: CheckpointId,
+    absent: Vec<VariableId>,
+    unclaimed: Vec<VariableId>,
+    accepts: &impl Fn(&[VariableId], &[VariableId]) -> bool,
+    content: Content,
+) -> Result<Opened, VariablesError> {
+    match accepts(&absent, &unclaimed) {
+        true => Ok(Opened { content, absent, unclaimed }),
+        false => Err(VariablesError::Different { checkpoint, absent, unclaimed }),
+    }
+}
+
+pub(super) fn reading(path: &Path) -> impl FnOnce(FormatsError) -> VariablesError + use<> {
     let path = path.to_owned();
     |source| VariablesError::Reading { path, source }
 }

@@ -11,6 +11,7 @@
 //! | [`Variables::status`] | `FTI_Status` | no; equal result on all ranks |
 //! | [`Variables::protect`], [`Variables::share`] | `FTI_Protect` | no |
 //! | [`Variables::unprotect`] | | no |
+//! | [`Variables::distribute`], [`Variables::uniform`] | | no |
 //! | [`Variables::stored_size`] | `FTI_GetStoredSize` | no |
 //! | [`Variables::recover`] | `FTI_Recover` | yes |
 //! | [`Variables::checkpoint`] | `FTI_Checkpoint` | yes |
@@ -42,9 +43,11 @@
 //! ```
 
 mod cached_files;
+mod distribution;
 mod error;
 mod load;
 mod memory;
+mod others;
 mod save;
 mod types;
 
@@ -57,8 +60,10 @@ use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::rank::Interface;
 
 use self::cached_files::CachedFiles;
+use self::distribution::{Block, Distribution};
 pub use self::error::VariablesError;
 use self::memory::{RawMemory, SharedMemory, VariableMemory};
+use self::others::Survey;
 pub use self::types::{RecoverOutcome, VariableId};
 use crate::client::{Builder, Client};
 pub use holdfast_formats::fti_ff::differential::Written;
@@ -77,6 +82,8 @@ pub struct Variables {
     /// Bytes written by the last checkpoint.
     written: Written,
     write_error: Option<VariablesError>,
+    /// The checkpoint to restart from, if another number of ranks wrote it.
+    others: Option<Survey>,
 }
 
 #[derive(Debug)]
@@ -84,6 +91,7 @@ struct Protected {
     id: VariableId,
     name: String,
     kind: VariableType,
+    distribution: Distribution,
     memory: Box<dyn VariableMemory>,
 }
 
@@ -124,9 +132,13 @@ impl Variables {
     /// When the agent cannot be reached, or the job has another checkpoint source.
     pub fn with(builder: Builder) -> Result<Variables, VariablesError> {
         let client = builder.interface(Interface::Variables).init()?;
-        let files = CachedFiles::new(client.restart().directory.as_deref());
+        let restart = client.restart();
+        // The files of other ranks are in the prefix directory.
+        let files = CachedFiles::new(restart.directory.as_deref().filter(|_| restart.written_by.is_none()));
         let (protected, written) = (Vec::new(), Written::default());
-        Ok(Variables { client, protected, last: 0, files, written, write_error: None })
+        let mut variables = Variables { client, protected, last: 0, files, written, write_error: None, others: None };
+        variables.survey()?;
+        Ok(variables)
     }
 
     /// The client, for calls without variables: rank, allgather, halt conditions.
@@ -191,7 +203,7 @@ impl Variables {
         }
         // SAFETY: the caller's guarantee is that of `RawMemory::new`.
         let memory = unsafe { RawMemory::new(address, bytes) };
-        self.add(Protected { id, name: name.to_owned(), kind: kind.clone(), memory: Box::new(memory) });
+        self.add(id, name, kind.clone(), Box::new(memory));
         Ok(())
     }
 
@@ -206,9 +218,43 @@ impl Variables {
     ) -> Arc<Mutex<Vec<T>>> {
         let shared = Arc::new(Mutex::new(elements));
         let kind = VariableType::user(std::any::type_name::<T>(), size_of::<T>());
-        let memory = Box::new(SharedMemory(Arc::clone(&shared)));
-        self.add(Protected { id: id.into(), name: name.to_owned(), kind, memory });
+        self.add(id.into(), name, kind, Box::new(SharedMemory(Arc::clone(&shared))));
         shared
+    }
+
+    /// Declares that the variables of this id on all ranks are the blocks of one array, in the order of the ranks, so
+    /// that another number of ranks can recover it (`checkpoint.restart.ranks: any`). `shape` is that of the block in
+    /// row-major order; the ranks differ in the size of `dimension` only, counted from 0. That size is not used: it is
+    /// computed from the bytes of the variable. The declaration holds until the variable is unprotected.
+    ///
+    /// # Errors
+    /// When the variable is not protected, or no array has this shape.
+    pub fn distribute(
+        &mut self,
+        id: impl Into<VariableId>,
+        shape: &[usize],
+        dimension: usize,
+    ) -> Result<(), VariablesError> {
+        let variable = self.protected_mut("distribute", id.into())?;
+        let block = Block::of(shape, dimension, variable.kind.bytes());
+        let id = variable.id;
+        variable.distribution = Distribution::Block(block.map_err(|reason| VariablesError::Shape { id, reason })?);
+        Ok(())
+    }
+
+    /// Declares that the variable has the same value on all ranks, so that another number of ranks can recover it
+    /// (`checkpoint.restart.ranks: any`). The declaration holds until the variable is unprotected.
+    ///
+    /// # Errors
+    /// When the variable is not protected.
+    pub fn uniform(&mut self, id: impl Into<VariableId>) -> Result<(), VariablesError> {
+        self.protected_mut("uniform", id.into())?.distribution = Distribution::Uniform;
+        Ok(())
+    }
+
+    fn protected_mut(&mut self, call: &'static str, id: VariableId) -> Result<&mut Protected, VariablesError> {
+        let known = self.protected.iter_mut().find(|known| known.id == id);
+        known.ok_or(VariablesError::Unprotected { call, id })
     }
 
     /// Ends the protection of a variable: later checkpoints do not contain it. False if it was not protected.
@@ -242,10 +288,11 @@ impl Variables {
         Ok(self.client.finalize()?)
     }
 
-    fn add(&mut self, variable: Protected) {
-        match self.protected.iter_mut().find(|known| known.id == variable.id) {
-            Some(known) => *known = variable,
-            None => self.protected.push(variable),
+    fn add(&mut self, id: VariableId, name: &str, kind: VariableType, memory: Box<dyn VariableMemory>) {
+        let name = name.to_owned();
+        match self.protected.iter_mut().find(|known| known.id == id) {
+            Some(known) => (known.name, known.kind, known.memory) = (name, kind, memory),
+            None => self.protected.push(Protected { id, name, kind, distribution: Distribution::Own, memory }),
         }
     }
 }

@@ -170,6 +170,7 @@ pub fn fresh() -> Reply {
     Reply::Restart(Restart {
         checkpoint: None,
         source: RestartSource::Fresh,
+        written_by: None,
         directory: None,
         files: Vec::new(),
         level: None,
@@ -181,6 +182,7 @@ pub fn loaded(checkpoint: u64) -> Reply {
     Reply::Restart(Restart {
         checkpoint: Some(CheckpointId(checkpoint)),
         source: RestartSource::Rebuilt,
+        written_by: None,
         directory: Some(PathBuf::from("/c")),
         files: vec!["r1.ckpt".to_owned()],
         level: None,

@@ -91,6 +91,34 @@ pub unsafe extern "C" fn holdfast_protect(
     })
 }
 
+/// Declares that the variables of this id are the blocks of one array, in the order of the ranks.
+///
+/// # Safety
+/// `shape` points to `dimensions` sizes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn holdfast_distribute(
+    id: c_int,
+    dimensions: c_int,
+    shape: *const usize,
+    dimension: c_int,
+) -> c_int {
+    code("holdfast_distribute", |session| {
+        let (count, dimension) = (usize::try_from(dimensions).unwrap_or(0), usize::try_from(dimension));
+        let shape = match shape.is_null() {
+            // SAFETY: the caller's promise.
+            false => unsafe { std::slice::from_raw_parts(shape, count) },
+            true => return Err(SessionError::NoShape(id)),
+        };
+        session.distribute(id, shape, dimension.unwrap_or(usize::MAX))
+    })
+}
+
+/// Declares that the variable is equal on all ranks.
+#[unsafe(no_mangle)]
+pub extern "C" fn holdfast_uniform(id: c_int) -> c_int {
+    code("holdfast_uniform", |session| session.uniform(id))
+}
+
 /// Ends the protection of a variable.
 #[unsafe(no_mangle)]
 pub extern "C" fn holdfast_unprotect(id: c_int) -> c_int {

@@ -67,6 +67,8 @@ pub enum SessionError {
     Range { what: &'static str, value: u64 },
     #[error("no variable {0} is protected: protect it first")]
     Unprotected(c_int),
+    #[error("the shape of variable {0} is null: pass an array with the size of each dimension")]
+    NoShape(c_int),
     /// The variable in the checkpoint is not a multiple of the element's size.
     #[error("variable {id} has {stored} bytes in the checkpoint, which are not a multiple of its {element} byte type")]
     Elements { id: i32, stored: u64, element: usize },
@@ -241,6 +243,16 @@ impl Session {
         unsafe { self.variables()?.protect(id, &protected.name, address, count, &protected.kind) }?;
         self.protected.insert(id, protected);
         Ok(())
+    }
+
+    /// Declares that the variable is a block of an array; see [`Variables::distribute`].
+    pub fn distribute(&mut self, id: c_int, shape: &[usize], dimension: usize) -> SessionResult<()> {
+        Ok(self.variables()?.distribute(id, shape, dimension)?)
+    }
+
+    /// Declares that the variable is equal on all ranks.
+    pub fn uniform(&mut self, id: c_int) -> SessionResult<()> {
+        Ok(self.variables()?.uniform(id)?)
     }
 
     /// Ends the protection of a variable.

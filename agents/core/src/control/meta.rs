@@ -1,13 +1,14 @@
 //! The meta file `<file>.scr` beside every checkpoint file (`docs/scr-files.md` §3).
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{ContentError, ControlError, node_path, parse, required};
 use crate::kvtree::{Tree, file};
+use crate::{calls, durable};
 use holdfast_model::{CheckpointId, OutputPath, Rank, Scheme};
+use rustix::fs::{AtFlags, CWD, FileType};
 
 /// What is appended to a file's name for its meta file.
 pub const EXTENSION: &str = ".scr";
@@ -71,6 +72,17 @@ pub enum UnusableFile {
     /// The meta file contradicts the filemap, or the file's size.
     #[error("{}: its meta file records {what} {found}, expected is {expected}", path.display())]
     Mismatch { path: PathBuf, what: &'static str, found: String, expected: String },
+}
+
+impl UnusableFile {
+    /// True if descriptors or memory were exhausted: nothing is known of the file, and a later try may succeed.
+    pub fn is_exhaustion(&self) -> bool {
+        match self {
+            UnusableFile::Meta(error) => error.is_exhaustion(),
+            UnusableFile::File { source, .. } => durable::is_exhaustion(source),
+            UnusableFile::Mismatch { .. } => false,
+        }
+    }
 }
 
 impl Meta {
@@ -200,10 +212,11 @@ impl Meta {
         ranks: Option<u32>,
     ) -> Result<Meta, UnusableFile> {
         let unreadable = |source| UnusableFile::File { path: file.to_owned(), source };
-        let size = match fs::metadata(file).map_err(unreadable)? {
-            found if found.is_file() => found.len(),
-            _ => return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))),
-        };
+        let found = calls::statat(CWD, file, AtFlags::empty()).map_err(|errno| unreadable(errno.into()))?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
+        }
+        let size = u64::try_from(found.st_size).unwrap_or(0);
         let meta = Meta::read(file)?;
         let mismatch = |what, found: String, expected: String| {
             Err(UnusableFile::Mismatch { path: file.to_owned(), what, found, expected })

@@ -54,6 +54,11 @@ impl ControlError {
         matches!(self, ControlError::File(error) if error.prevents_writing())
     }
 
+    /// True if descriptors or memory were exhausted: nothing is known of the file, and a later try may succeed.
+    pub fn is_exhaustion(&self) -> bool {
+        matches!(self, ControlError::File(error) if error.is_exhaustion())
+    }
+
     /// True if there is no such file.
     pub fn is_not_found(&self) -> bool {
         matches!(self, ControlError::File(error) if error.is_not_found())

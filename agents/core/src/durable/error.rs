@@ -61,6 +61,13 @@ pub fn prevents_writing(error: &io::Error) -> bool {
     by_kind || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
+/// True if the process or the machine has no descriptor or memory left for the call: a later try may succeed.
+pub fn is_exhaustion(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|number| exhausted.iter().any(|errno| errno.raw_os_error() == number))
+}
+
 /// What a user can do about an I/O error on a file of Holdfast; in one place, so that the same error gets the same
 /// advice.
 pub fn remedy(error: &io::Error) -> &'static str {

@@ -25,6 +25,7 @@
 mod error;
 mod target;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
@@ -36,7 +37,7 @@ use crate::calls::{self, mkdirat, statat};
 use crate::{io_count, temporary};
 
 pub use crate::calls::Filling;
-pub use error::{DurableError, prevents_writing, remedy};
+pub use error::{DurableError, is_exhaustion, prevents_writing, remedy};
 pub use target::Target;
 
 /// How many names are tried: a leftover of a crash, or another node on a shared file system, can use a name already.
@@ -272,11 +273,12 @@ fn create_new_as<R>(
     }
 }
 
-/// Makes a symbolic link to `leads_to` (kept as text, so that it may be relative), replacing an earlier link.
+/// Makes a symbolic link to `leads_to` (kept as it is, so that it may be relative), replacing an earlier link.
 ///
 /// # Errors
 /// When any step fails, or something that is not a link is there; it is then untouched.
-pub fn replace_symlink(link: impl Into<Target>, leads_to: &str) -> Result<(), DurableError> {
+pub fn replace_symlink(link: impl Into<Target>, leads_to: impl AsRef<OsStr>) -> Result<(), DurableError> {
+    let leads_to = leads_to.as_ref();
     let link = link.into().naming_a_file()?;
     if link.examine().ok().flatten().is_some_and(|there| there != FileType::Symlink) {
         let source = io::Error::new(io::ErrorKind::AlreadyExists, "it is not a symbolic link");

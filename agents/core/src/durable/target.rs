@@ -1,5 +1,6 @@
 //! What a change is made to.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -113,7 +114,7 @@ impl Target {
         }
     }
 
-    pub(super) fn make_symlink(&self, leads_to: &str) -> Result<(), Errno> {
+    pub(super) fn make_symlink(&self, leads_to: &OsStr) -> Result<(), Errno> {
         calls::symlinkat(leads_to, self.at(), &self.path)
     }
 

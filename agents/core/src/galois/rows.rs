@@ -3,7 +3,7 @@
 //!
 //! Row `i` of the parity is the sum over the members `j` of `data_j / (i xor (members + j))`, as in FTI's level 3.
 
-use super::{inverse, invert};
+use super::{Element, invert};
 
 /// The largest supported group; usual ones have four to eight members.
 pub const MAX_MEMBERS: usize = 256;
@@ -22,7 +22,7 @@ pub fn factors(row: Row, members: usize) -> Vec<u16> {
     match row {
         Row::Data(index) => (0..members).map(|member| u16::from(member == index)).collect(),
         Row::Parity(index) => (0..members)
-            .map(|member| u16::try_from(index ^ (members + member)).ok().and_then(inverse).unwrap_or(0))
+            .map(|member| u16::try_from(index ^ (members + member)).ok().and_then(u16::inverse).unwrap_or(0))
             .collect(),
     }
 }
@@ -61,9 +61,11 @@ mod tests {
                     assert_eq!(solved.is_some(), rows.len() == members, "{rows:?}");
                     // The combination is exactly the data of `wanted`.
                     for member in solved.iter().flat_map(|_| 0..members) {
-                        let sum = solved.iter().flatten().zip(&rows).fold(0, |sum, (factor, row)| {
-                            sum ^ crate::galois::multiply(*factor, factors(*row, members)[member])
-                        });
+                        let sum = solved
+                            .iter()
+                            .flatten()
+                            .zip(&rows)
+                            .fold(0, |sum, (factor, row)| sum ^ factor.times(factors(*row, members)[member]));
                         assert_eq!(sum, u16::from(member == wanted));
                     }
                 }

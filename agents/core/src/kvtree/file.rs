@@ -51,6 +51,14 @@ impl HashFileError {
         matches!(self, HashFileError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
+    /// True if descriptors or memory were exhausted when it was to be read.
+    pub fn is_exhaustion(&self) -> bool {
+        match self {
+            HashFileError::Read { source, .. } | HashFileError::Lock { source, .. } => durable::is_exhaustion(source),
+            _ => false,
+        }
+    }
+
     /// True if the file could not be written, or its file system not be used, whatever the file contains.
     pub fn prevents_writing(&self) -> bool {
         match self {

@@ -176,10 +176,14 @@ impl OwnedDirectory {
                 Ok(Some(file)) => return Ok((name, file)),
                 // A crash left it, or another node on a shared file system uses it.
                 Ok(None) => {}
-                Err(OwnedError::Io { source, .. }) => {
-                    return Err(OwnedError::io("make a temporary file beside", path)(source));
+                Err(error) => {
+                    // It was made, and could not be examined: nothing else has this name.
+                    let _ = unlinkat(self, name.as_str(), AtFlags::empty());
+                    return Err(match error {
+                        OwnedError::Io { source, .. } => OwnedError::io("make a temporary file beside", path)(source),
+                        error => error,
+                    });
                 }
-                Err(error) => return Err(error),
             }
         }
     }

@@ -49,4 +49,5 @@ pub use access::Access;
 pub use directory::{Base, OwnedDirectory};
 pub use error::{Found, OwnedError};
 pub use marker::{MARKER_FILE, Marker};
+pub use remove::remove_any;
 pub use shared::{MissingDirectories, SharedDirectory};

@@ -68,7 +68,7 @@ pub(super) fn delete_if(
 
 #[cfg(test)]
 mod tests {
-    use super::super::publish::make_current;
+    use super::super::publish::{make_current, make_usable_current};
     use super::super::tests::world::{PosixWorld, TestStore as _, each_store, name, some_time};
     use super::*;
     use holdfast_model::CheckpointId;
@@ -88,6 +88,24 @@ mod tests {
             assert_eq!(world.files().into_keys().collect::<Vec<_>>(), [index::INDEX_FILE]);
             assert_eq!((store.contains(&one), world.staged()), (false, 0));
             assert!(!delete(store, &one).unwrap());
+        });
+    }
+
+    #[test]
+    fn a_dataset_that_was_deleted_since_it_was_looked_up_is_not_made_current() {
+        each_store(|world| {
+            let (store, one) = (world.store(), name("one"));
+            world.dataset("one");
+            index::update(store, |index| {
+                index.add(CheckpointId(1), &one, some_time());
+                index.set_complete(&one, true);
+            })
+            .unwrap();
+            assert!(make_usable_current(store, &one).unwrap());
+            assert_eq!(store.current().unwrap().as_ref(), Some(&one));
+            assert!(delete(store, &one).unwrap());
+            assert!(!make_usable_current(store, &one).unwrap());
+            assert_eq!(store.current().unwrap(), None);
         });
     }
 

@@ -8,7 +8,9 @@ use std::io;
 use super::index::{self, IndexEntry};
 use super::summary::SummaryFile;
 use super::{dataset, fetch, summary};
-use crate::store::{DatasetAccess, DatasetFiles, DatasetOpener, DatasetStore, DirectoryName, FoundFile, PrefixError};
+use crate::store::{
+    DatasetAccess, DatasetFiles, DatasetOpener, DatasetStore, DirectoryName, FoundFile, PrefixError, known_or_reason,
+};
 use crate::workers;
 use holdfast_model::CheckpointId;
 
@@ -58,51 +60,65 @@ pub fn examine(
 pub fn newest_usable(store: &dyn DatasetStore, open: DatasetOpener) -> Result<Option<CheckpointId>, PrefixError> {
     let candidates = fetch::candidates(store)?.into_iter();
     let mut usable = candidates.filter_map(|candidate| Some((candidate.id?, candidate.directory)));
-    Ok(usable.find(|(id, directory)| files_damage(store, *id, directory, open).is_ok()).map(|(id, _)| id))
+    let is_usable =
+        |id: CheckpointId, directory: &DirectoryName| matches!(files_damage(store, id, directory, open), Ok(None));
+    Ok(usable.find(|(id, directory)| is_usable(*id, directory)).map(|(id, _)| id))
 }
 
 fn damage_of(store: &dyn DatasetStore, entry: &IndexEntry, open: DatasetOpener) -> Option<String> {
     let IndexEntry { directory, complete, has_failed, id, .. } = entry;
     match complete {
         Some(true) if *has_failed => Some("a restart from it has failed".to_owned()),
-        Some(true) => files_damage(store, *id, directory, open).err(),
+        // A copy that cannot be examined is not relied on.
+        Some(true) => files_damage(store, *id, directory, open).unwrap_or_else(|error| Some(error.to_string())),
         Some(false) | None => Some("the index does not list it as complete".to_owned()),
     }
 }
 
-/// Why a copy cannot be used: its summary, or a file that is missing or has another size.
+/// Why a copy cannot be used: its summary, or a file that is missing or has another size. `None` if it can be.
+///
+/// # Errors
+/// The file system fails: nothing is known then.
 pub(super) fn files_damage(
     store: &dyn DatasetStore,
     id: CheckpointId,
     directory: &DirectoryName,
     open: DatasetOpener,
-) -> Result<(), String> {
-    let dataset = store.open(directory, DatasetAccess::Read).map_err(|error| match error.is_missing() {
-        true => "it does not exist".to_owned(),
-        false => error.to_string(),
-    })?;
-    let summary = summary::read(&*dataset).map_err(|error| error.to_string())?;
+) -> Result<Option<String>, PrefixError> {
+    let unlisted = || PrefixError::io("list", store.path_of(directory), "check that its disk works");
+    let dataset = match store.open(directory, DatasetAccess::Read) {
+        Err(error) if error.is_missing() => return Ok(Some("it does not exist".to_owned())),
+        dataset => dataset.and_then(|dataset| Ok((summary::read(&*dataset)?, open(dataset).map_err(unlisted())?))),
+    };
+    let (summary, files) = match known_or_reason(dataset)? {
+        Ok(found) => found,
+        Err(reason) => return Ok(Some(reason)),
+    };
     if summary.id != id {
-        return Err(format!("its summary is of checkpoint {}", summary.id));
+        return Ok(Some(format!("its summary is of checkpoint {}", summary.id)));
     }
-    summary.accept(summary.ranks).map_err(|refusal| refusal.to_string())?;
-    let files = open(dataset).map_err(|error| format!("it cannot be listed: {error}"))?;
+    if let Err(refusal) = summary.accept(summary.ranks) {
+        return Ok(Some(refusal.to_string()));
+    }
     let recorded: Vec<&SummaryFile> =
         summary.by_rank.values().flat_map(|rank| &rank.files).filter(|file| file.fetch).collect();
     let examined = workers::map_small(&recorded, workers::default_threads(), |file| file_damage(&*files, file));
-    if let Some(problem) = examined.into_iter().flatten().next() {
-        return Err(problem);
+    for examined in examined {
+        let examined = examined.map_err(unlisted());
+        match known_or_reason(examined)? {
+            Ok(None) => {}
+            Ok(problem) => return Ok(problem),
+            Err(reason) => return Ok(Some(reason)),
+        }
     }
     // A file whose place in the container is lost may still be listed.
-    match files.damaged_containers().into_iter().next() {
-        Some((container, problem)) => Err(format!("{container}: {problem}")),
-        None => Ok(()),
-    }
+    let container = files.damaged_containers().into_iter().next();
+    Ok(container.map(|(container, problem)| format!("{container}: {problem}")))
 }
 
-fn file_damage(files: &dyn DatasetFiles, file: &SummaryFile) -> Option<String> {
+fn file_damage(files: &dyn DatasetFiles, file: &SummaryFile) -> io::Result<Option<String>> {
     let name = &file.name;
-    match files.examine(name, file.output_path.as_ref()) {
+    Ok(match files.examine(name, file.output_path.as_ref()) {
         Ok(FoundFile::Regular(size)) if Some(size) == file.size => None,
         Ok(FoundFile::Regular(size)) => {
             let recorded = file.size.unwrap_or_default();
@@ -116,8 +132,8 @@ fn file_damage(files: &dyn DatasetFiles, file: &SummaryFile) -> Option<String> {
             let container: String = container.take(1).collect();
             Some(format!("{name} does not exist{container}"))
         }
-        Err(error) => Some(format!("{name} cannot be examined: {error}")),
-    }
+        Err(error) => return Err(io::Error::new(error.kind(), format!("{name} cannot be examined: {error}"))),
+    })
 }
 
 #[cfg(test)]

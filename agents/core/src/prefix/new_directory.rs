@@ -2,6 +2,7 @@
 
 use chrono::{NaiveDateTime, TimeDelta};
 
+use super::index;
 use crate::store::base_name::check_base_name;
 use crate::store::{DatasetStore, DirectoryName, NameParts, PrefixError};
 use holdfast_model::CheckpointId;
@@ -77,6 +78,7 @@ fn create_unnamed(
 ) -> Result<DirectoryName, PrefixError> {
     let refused = |problem| PrefixError::JobId { job: job.to_owned(), problem };
     check_base_name(job).map_err(refused)?;
+    remove_unrecorded(store, job, id);
     for seconds in 0..SECONDS_TO_TRY {
         let Some(stamp) = now.checked_add_signed(TimeDelta::seconds(seconds)) else { break };
         let text = NameParts { stamp, job: job.to_owned(), id }.to_string();
@@ -86,6 +88,18 @@ fn create_unnamed(
         }
     }
     Err(no_free_name(store, job, id))
+}
+
+/// Removes the empty directories of this dataset that are not in the index: of processes that were killed before they
+/// recorded what they had made.
+fn remove_unrecorded(store: &dyn DatasetStore, job: &str, id: CheckpointId) {
+    let Ok(index) = index::read(store).map(Option::unwrap_or_default) else { return };
+    for name in store.names().unwrap_or_default() {
+        let is_of_dataset = name.parts().is_some_and(|parts| parts.job == job && parts.id == id);
+        if is_of_dataset && index.entry(&name).is_none() {
+            store.remove_if_empty(&name);
+        }
+    }
 }
 
 fn no_free_name(store: &dyn DatasetStore, job: &str, id: CheckpointId) -> PrefixError {

@@ -165,6 +165,21 @@ pub fn make_current(store: &dyn DatasetStore, directory: &DirectoryName) -> Resu
     index::change(store, |index| index.set_current(directory))
 }
 
+/// Makes a directory current if the index lists it as one that a restart can use; returns whether it does. What was
+/// looked up before may have been deleted since.
+///
+/// # Errors
+/// Those of a change of the records.
+pub fn make_usable_current(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool, PrefixError> {
+    index::change(store, |index| {
+        let is_usable = index.read()?.entry(directory).is_some_and(|entry| entry.is_usable());
+        if is_usable {
+            index.set_current(directory)?;
+        }
+        Ok(is_usable)
+    })
+}
+
 /// No dataset is current any more; returns whether one was. A record that cannot be read is removed too.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use chrono::NaiveDateTime;
 
 use super::index::{self, Index};
 use super::{flushed, ownership, summary};
-use crate::store::{DatasetOpener, DatasetStore, DirectoryName, PrefixError, known};
+use crate::store::{DatasetOccupant, DatasetOpener, DatasetStore, DirectoryName, PrefixError, known};
 use holdfast_model::CheckpointId;
 
 /// A dataset that was found.
@@ -49,7 +49,8 @@ pub fn restore(store: &dyn DatasetStore, now: NaiveDateTime, open: DatasetOpener
 /// The index that the directories of the datasets make. Changes nothing.
 ///
 /// # Errors
-/// When the store cannot be listed.
+/// When the store cannot be listed, or the file system fails: a dataset that it did not show then would be missing in
+/// the index for good.
 pub fn found(store: &dyn DatasetStore, now: NaiveDateTime, open: DatasetOpener) -> Result<Index, PrefixError> {
     let unlisted = PrefixError::io("list", store.location(), "check your permissions on the prefix directory");
     let mut found = Vec::new();
@@ -71,12 +72,14 @@ fn examine(
     now: NaiveDateTime,
     open: DatasetOpener,
 ) -> Result<Option<FoundDataset>, PrefixError> {
-    if !store.contains(&directory) || !ownership::is_own(store, &directory)? {
+    let unknown = PrefixError::io("examine", store.path_of(&directory), "check that its disk works");
+    let is_dataset = store.occupant(&directory).map_err(unknown)? == DatasetOccupant::Dataset;
+    if !is_dataset || !ownership::is_own(store, &directory)? {
         return Ok(None);
     }
     let Some(summary) = known(summary::of(store, &directory))? else { return Ok(None) };
     let id = summary.id;
-    let complete = summary.complete && flushed::files_damage(store, id, &directory, open).is_ok();
+    let complete = summary.complete && flushed::files_damage(store, id, &directory, open)?.is_none();
     let flushed = directory.parts().map_or(now, |parts| parts.stamp);
     Ok(Some(FoundDataset { directory, id, complete, flushed }))
 }

@@ -121,7 +121,7 @@ impl Window<'_> {
         }
         let is_output =
             dataset::read(store, &entry.directory).map_or(true, |record| record.is_some_and(|it| it.output));
-        let intact = || flushed::files_damage(store, entry.id, &entry.directory, self.open).is_ok();
+        let intact = || matches!(flushed::files_damage(store, entry.id, &entry.directory, self.open), Ok(None));
         let counts = entry.marks.verified && intact();
         Some(PruneCandidate { output: is_output, in_use: is_needed(&entry), counts, entry })
     }

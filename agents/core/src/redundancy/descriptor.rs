@@ -114,6 +114,16 @@ pub fn select(id: CheckpointId, descriptors: &[Descriptor]) -> Option<&Descripto
     best
 }
 
+/// True if checkpoints are protected in several ways: each enabled descriptor is a level.
+pub fn has_levels(descriptors: &[Descriptor]) -> bool {
+    descriptors.iter().filter(|descriptor| descriptor.enabled).nth(1).is_some()
+}
+
+/// The number of the descriptor for a checkpoint, if there are several levels.
+pub fn level(id: CheckpointId, descriptors: &[Descriptor]) -> Option<u32> {
+    select(id, descriptors).filter(|_| has_levels(descriptors)).map(|descriptor| descriptor.index)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

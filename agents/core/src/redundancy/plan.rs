@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::{CheckpointId, Holding, Inventory, Rank, RankDescriptor, Scheme};
 
-use super::groups::{Groups, NeighbourCopy, Site};
+use super::groups::{Group, Groups, NeighbourCopy, Site};
 use super::inventory::{Held, by_rank, named};
 use super::lost_set::LostSet;
 use super::registry;
+use super::survival::Survival;
 
 /// Files of a rank that go to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +60,8 @@ pub struct RestartPlan {
     pub surplus: Vec<Deletion>,
     /// Each rank's descriptor for the new run.
     pub descriptors: Vec<RankDescriptor>,
+    /// The groups whose redundancy was not made, by their ids. The plan does not make it: all files are there.
+    pub unencoded: BTreeSet<u32>,
     /// Afterwards it survives the loss of a node.
     pub protected: bool,
 }
@@ -74,6 +77,13 @@ impl RestartPlan {
         ranks.retain(|rank| !moved.contains(rank));
         ranks.sort_unstable();
         ranks
+    }
+
+    /// How many nodes can be lost when the plan is carried out and all redundancy is made.
+    pub fn survives(&self, sites: &[Site]) -> u32 {
+        let nodes =
+            self.descriptors.first().map_or(0, |first| Survival::of(&self.groups, sites, &first.descriptor).nodes);
+        u32::try_from(nodes).unwrap_or(u32::MAX)
     }
 
     /// True if every file is on its node already.
@@ -184,8 +194,13 @@ pub fn plan(
     unprotected.retain(|rank| !missing.contains(rank));
     let tolerance = |rank: Rank| known.tolerance(&descriptors[rank.index()]);
     let rebuilds = rebuilds(scheme, &groups, &missing, &unprotected, tolerance)?;
-    // Copies are made again by the plan; other redundancy is not.
-    let protected = known.protects() && (unprotected.is_empty() || !copies.is_empty());
+    // Copies are made again by the plan, on other nodes. Other redundancy is not, and in another placement a set may
+    // have more members on a node than it can lose.
+    let computed = known.protects() && copies.is_empty();
+    let is_unencoded = |group: &&Group| computed && group.members.iter().any(|rank| unprotected.contains(rank));
+    let unencoded: BTreeSet<u32> = groups.groups.iter().filter(is_unencoded).map(|group| group.id).collect();
+    let survives_a_node = || Survival::of(&groups, sites, &descriptors[0].descriptor).nodes > 0;
+    let protected = known.protects() && (!computed || unencoded.is_empty() && survives_a_node());
     let sources: BTreeSet<(u32, Rank)> = moves.iter().map(|step| (step.from_node, step.rank)).collect();
     let unwanted = held
         .iter()
@@ -200,7 +215,18 @@ pub fn plan(
     surplus.retain(|deletion| !deletions.contains(deletion));
     let (deletions, surplus) = (deletions.into_iter().collect(), surplus.into_iter().collect());
     let recopy = copies.into_iter().filter(|copy| !kept.contains(&(copy.to_node, copy.rank))).collect();
-    Ok(RestartPlan { checkpoint: id, groups, deletions, moves, rebuilds, recopy, surplus, descriptors, protected })
+    Ok(RestartPlan {
+        checkpoint: id,
+        groups,
+        deletions,
+        moves,
+        rebuilds,
+        recopy,
+        surplus,
+        descriptors,
+        unencoded,
+        protected,
+    })
 }
 
 fn check_world(world: u32, held: &Held<'_>) -> Result<(), UnusableCheckpoint> {
@@ -256,7 +282,15 @@ fn what_was_lost(unknown: Vec<Rank>, held: &Held<'_>) -> UnusableCheckpoint {
     let mut lost: Vec<Rank> = known.iter().filter(is_lost).chain(&unknown).copied().collect();
     lost.sort_unstable();
     if tolerance.is_some_and(|tolerance| lost.len() as u64 <= u64::from(tolerance)) {
-        return UnusableCheckpoint::NoDescriptor(unknown);
+        // While they make their redundancy, the members send each other the descriptors.
+        let is_protected =
+            |rank: &Rank| held.get(rank).into_iter().flatten().any(|(_, one)| one.protection.is_complete());
+        let unprotected: Vec<Rank> =
+            known.into_iter().filter(|rank| !lost.contains(rank) && !is_protected(rank)).collect();
+        return match unprotected.is_empty() {
+            true => UnusableCheckpoint::NoDescriptor(unknown),
+            false => UnusableCheckpoint::Unprotected { group_id, ranks: lost, unprotected },
+        };
     }
     UnusableCheckpoint::Lost(LostSet {
         scheme,

@@ -317,3 +317,16 @@ fn a_lost_rank_is_rebuilt_only_if_the_redundancy_of_its_group_was_made() {
     assert_eq!(lost, UnusableCheckpoint::Unprotected { group_id: 0, ranks, unprotected });
     assert_eq!(lost.to_string(), "group 0 lost rank 0, and the redundancy of rank 2 was not made");
 }
+
+#[test]
+fn set_with_two_members_on_a_node_in_the_new_placement_is_unprotected() {
+    let apart: Vec<Site> = (0..4).map(|node| Site { node, domain: node }).collect();
+    let inventories = after_run(&apart, 4, xor::NAME, 4);
+    let together: Vec<Site> = (0..4).map(|rank| Site { node: rank / 2, domain: rank / 2 }).collect();
+    let plan = |sites: &[Site]| plan(ID, sites, &inventories).unwrap();
+    assert!(plan(&apart).protected);
+    assert!(!plan(&together).protected, "the loss of a node costs two members of the set");
+    // Copies are made again for any placement.
+    let copied = after_run(&apart, 4, partner::NAME, 4);
+    assert!(super::plan(ID, &together, &copied).unwrap().protected);
+}

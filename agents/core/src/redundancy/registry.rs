@@ -63,9 +63,14 @@ pub fn names() -> String {
     text
 }
 
-/// The scheme that protects checkpoints of this level in the caches.
+/// The scheme that protects checkpoints of this level in the caches, unless another one that serves it is requested.
 pub fn of_level(level: Level) -> Scheme {
-    all().rev().find(|scheme| scheme.levels().contains(&level)).map_or(DEFAULT, RedundancyScheme::name)
+    all().find(|scheme| scheme.levels().contains(&level)).map_or(DEFAULT, RedundancyScheme::name)
+}
+
+/// True if a scheme can protect checkpoints of this level in the caches.
+pub fn serves(scheme: Scheme, level: Level) -> bool {
+    get(scheme).is_some_and(|known| known.levels().contains(&level))
 }
 
 /// The numbers of all schemes, each once.
@@ -169,6 +174,7 @@ mod tests {
     fn levels_are_protected_as_in_fti_with_xor_for_its_parity() {
         let schemes = Level::ALL.map(|level| of_level(level).to_string());
         assert_eq!(schemes, ["LOCAL", "PARTNER", "XOR", "LOCAL"]);
+        assert!(serves(super::super::rs::NAME, Level::Parity) && !serves(super::super::rs::NAME, Level::Partner));
     }
 
     #[test]

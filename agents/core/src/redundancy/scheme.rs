@@ -87,8 +87,8 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         &[]
     }
 
-    /// The levels of checkpoints of variables that it protects in the caches. Of several schemes that serve a level,
-    /// the strongest does.
+    /// The levels of checkpoints of variables that it can protect in the caches. Of several schemes that serve a level,
+    /// the one that is requested does, else the first of the registry.
     fn levels(&self) -> &'static [Level] {
         &[]
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_model::{Descriptor, RankDescriptor};
+use holdfast_model::{Descriptor, Rank, RankDescriptor};
 
-use super::groups::{Groups, Site};
+use super::groups::{Groups, NeighbourCopy, Site};
 use super::registry::get;
 
 /// Losses after which all files of the ranks are still there, or can be computed.
@@ -29,17 +29,14 @@ impl Survival {
         };
         let mut descriptors = vec![unplaced; sites.len()];
         groups.describe(&mut descriptors);
-        let scheme = get(groups.scheme);
-        // Neighbours that are lost together are lost, however many others are left.
-        let tolerated = |descriptor: &RankDescriptor| {
-            scheme.map_or(0, |scheme| match scheme.is_between_neighbours() {
-                true => u32::from(descriptor.group_size >= 2),
-                false => scheme.tolerance(descriptor),
-            })
-        };
+        let Some(scheme) = get(groups.scheme) else { return Survival { nodes: 0, domains: 0 } };
+        let copies = scheme.copies(groups, sites);
         let least = |place: fn(&Site) -> u32| {
+            if !copies.is_empty() {
+                return usize::from(are_apart(&copies, sites, place));
+            }
             let of_groups = groups.groups.iter().filter_map(|group| {
-                let tolerance = tolerated(descriptors.get(group.members.first()?.index())?);
+                let tolerance = scheme.tolerance(descriptors.get(group.members.first()?.index())?);
                 let mut members: BTreeMap<u32, u32> = BTreeMap::new();
                 for site in group.members.iter().filter_map(|rank| sites.get(rank.index())) {
                     *members.entry(place(site)).or_default() += 1;
@@ -50,6 +47,13 @@ impl Survival {
         };
         Survival { nodes: least(|site| site.node), domains: least(|site| site.domain) }
     }
+}
+
+/// True if every rank has a copy in another place: any one place can be lost. Others of the group may be in the same
+/// place.
+fn are_apart(copies: &[NeighbourCopy], sites: &[Site], place: fn(&Site) -> u32) -> bool {
+    let of = |rank: Rank| sites.get(rank.index()).map(place);
+    copies.len() == sites.len() && copies.iter().all(|copy| of(copy.rank) != of(copy.holder))
 }
 
 /// How many places can be lost, whichever they are, if a group has so many members on each and tolerates the loss of
@@ -79,11 +83,15 @@ mod tests {
     /// Ranks on nodes of these racks, one a node.
     fn survives(scheme: holdfast_model::Scheme, set_size: u32, failures: u32, racks: &[u32]) -> (usize, usize) {
         let sites: Vec<Site> = (0..).zip(racks).map(|(node, rack)| Site { node, domain: *rack }).collect();
+        of_sites(scheme, set_size, failures, &sites)
+    }
+
+    fn of_sites(scheme: holdfast_model::Scheme, set_size: u32, failures: u32, sites: &[Site]) -> (usize, usize) {
         let of_set = [(SET_SIZE.name, set_size), (rs::FAILURES.name, failures)];
         let numbers: SchemeNumbers = of_set.into_iter().collect();
         let asked = Descriptor { index: 0, enabled: true, base: "/c".to_owned(), scheme, interval: 1, numbers };
-        let groups = form(&sites, GroupRules::of(&asked)).unwrap();
-        let Survival { nodes, domains } = Survival::of(&groups, &sites, &asked);
+        let groups = form(sites, GroupRules::of(&asked)).unwrap();
+        let Survival { nodes, domains } = Survival::of(&groups, sites, &asked);
         (nodes, domains)
     }
 
@@ -97,6 +105,28 @@ mod tests {
         let racks = [0, 0, 1, 1, 2, 2, 3, 3];
         assert_eq!(survives(xor::NAME, 4, 0, &racks), (1, 1));
         assert_eq!(survives(rs::NAME, 4, 2, &racks), (2, 2));
+    }
+
+    #[test]
+    fn copies_survive_a_node_though_it_has_several_ranks_of_a_ring() {
+        // Two ranks on the first node, and one on each of the others: a single ring, in which neighbours are apart.
+        let sites = [0, 0, 1, 2].map(Site::on_node);
+        let asked = |numbers| GroupRules { scheme: partner::NAME, numbers };
+        let groups = form(&sites, asked(&SchemeNumbers::default())).unwrap();
+        assert_eq!(groups.groups.len(), 1, "{groups:?}");
+        assert_eq!(of_sites(partner::NAME, 4, 0, &sites), (1, 1));
+        // Three ranks on one node of two racks: the copies are in the other rack.
+        let sites = [(0, 0), (0, 0), (0, 0), (1, 1), (2, 1), (3, 1)].map(|(node, domain)| Site { node, domain });
+        assert_eq!(of_sites(partner::NAME, 4, 0, &sites), (1, 1));
+        // Neighbours on one node are lost together.
+        let moved = [0, 1, 1, 2].map(Site::on_node);
+        let numbers = SchemeNumbers::default();
+        let base = "/c".to_owned();
+        let asked = Descriptor { index: 0, enabled: true, base, scheme: partner::NAME, interval: 1, numbers };
+        let survival = |sites: &[Site]| {
+            Survival::of(&form(&[0, 1, 2, 3].map(Site::on_node), GroupRules::of(&asked)).unwrap(), sites, &asked)
+        };
+        assert_eq!((survival(&moved).nodes, survival(&[0, 1, 0, 1].map(Site::on_node)).nodes), (0, 1));
     }
 
     #[test]

@@ -119,6 +119,14 @@ pub(crate) fn known<T>(read: Result<T, PrefixError>) -> Result<Option<T>, Prefix
     }
 }
 
+/// As [`known`], with the reason why there is nothing.
+pub(crate) fn known_or_reason<T>(read: Result<T, PrefixError>) -> Result<Result<T, String>, PrefixError> {
+    match read {
+        Err(error) if error.is_of_the_system() => Err(error),
+        read => Ok(read.map_err(|error| error.to_string())),
+    }
+}
+
 impl PrefixError {
     /// True if what was to be used does not exist.
     pub fn is_missing(&self) -> bool {

@@ -33,7 +33,7 @@ pub use dataset_store::{
 };
 pub use directory_name::{DirectoryName, NameParts};
 pub use error::PrefixError;
-pub(crate) use error::known;
+pub(crate) use error::{known, known_or_reason};
 pub use posix::{PosixDataset, PosixStore};
 pub use staged::{Staged, StagedAppender, StagedFile, StagedWriter};
 pub use stall::stall_for;

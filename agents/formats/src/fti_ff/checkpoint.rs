@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use md5::{Digest, Md5};
+
 use super::blocks::{self, Block, Walk};
 use super::layout::{FileMeta, Layout};
 use crate::error::FormatsError;
@@ -75,6 +77,16 @@ impl Variable {
     pub fn size(&self) -> u64 {
         self.chunks.iter().filter_map(|chunk| chunk.range).fold(0, |sum, range| sum.saturating_add(range.1))
     }
+
+    /// A digest of the sizes and hashes of its chunks: with the same chunks, variables of equal digests are equal.
+    pub fn digest(&self) -> [u8; 16] {
+        let mut hasher = Md5::new();
+        for chunk in &self.chunks {
+            hasher.update(chunk.range.map_or(0, |range| range.1).to_le_bytes());
+            hasher.update(chunk.hash);
+        }
+        hasher.finalize().into()
+    }
 }
 
 impl Checkpoint {
@@ -110,6 +122,29 @@ impl Checkpoint {
             Variable { id, chunks: chunks.into_iter().map(|(_, chunk)| chunk).collect() }
         };
         variables.into_iter().map(in_order).collect()
+    }
+
+    /// Fills the buffer with the bytes of a variable from this offset in it on.
+    ///
+    /// # Errors
+    /// When the variable ends inside the range, or reading fails.
+    pub fn read(&self, variable: &Variable, offset: u64, mut buffer: &mut [u8]) -> Result<(), FormatsError> {
+        let mut skipped = offset;
+        for (start, bytes) in variable.chunks.iter().filter_map(|chunk| chunk.range) {
+            let inside = skipped.min(bytes);
+            skipped = skipped.saturating_sub(inside);
+            let length = usize::try_from(bytes.saturating_sub(inside)).unwrap_or(usize::MAX).min(buffer.len());
+            let (here, rest) = buffer.split_at_mut(length);
+            if !here.is_empty() {
+                self.input.read_at(start.saturating_add(inside), here)?;
+            }
+            buffer = rest;
+        }
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let what = format!("variable {} ends {} bytes early", variable.id, buffer.len());
+        Err(FormatsError::damaged("read variables of", &self.input.path, what))
     }
 
     /// A chunk's place as shown in messages.

@@ -6,7 +6,9 @@
 
 use std::path::Path;
 
-use holdfast_core::galois::Multiplier;
+#[cfg(test)]
+use holdfast_core::galois::products::Kernel;
+use holdfast_core::galois::products::Products;
 use holdfast_core::galois::rows::{self, Row};
 
 use super::checkpoint::{FtiFile, Parity, inspect};
@@ -60,7 +62,7 @@ impl RowFile {
 /// A linear combination of rows.
 #[derive(Debug)]
 pub struct Combination {
-    terms: Vec<(RowFile, Multiplier)>,
+    terms: Vec<(RowFile, Products<u16>)>,
     row: Vec<u8>,
 }
 
@@ -68,7 +70,7 @@ impl Combination {
     /// The sum of the rows times their factors; rows with factor zero are dropped.
     pub fn new(terms: Vec<(RowFile, u16)>) -> Combination {
         let terms = terms.into_iter().filter(|(_, factor)| *factor != 0);
-        Combination { terms: terms.map(|(row, factor)| (row, Multiplier::new(factor))).collect(), row: Vec::new() }
+        Combination { terms: terms.map(|(row, factor)| (row, Products::new(&[factor]))).collect(), row: Vec::new() }
     }
 
     /// What a parity file must contain whose place in its group is `index`, from the group's files.
@@ -84,6 +86,13 @@ impl Combination {
             terms.push((RowFile::data(input, parity.meta.layout, bytes, parity.data_bytes()), factor));
         }
         Ok(Combination::new(terms))
+    }
+
+    /// With these vector instructions, instead of the fastest ones.
+    #[cfg(test)]
+    pub(super) fn with_kernel(mut self, kernel: Kernel<u16>) -> Combination {
+        self.terms = self.terms.into_iter().map(|(row, factor)| (row, factor.with(kernel))).collect();
+        self
     }
 
     /// Calls `each` with the pieces of the first `bytes` bytes of a combination of `length` bytes.
@@ -115,7 +124,7 @@ impl Combination {
         self.row.resize(buffer.len(), 0);
         for (row, factor) in &self.terms {
             row.read(offset, &mut self.row)?;
-            factor.add_product(&self.row, buffer);
+            factor.add(&self.row, buffer, self.row.len());
         }
         Ok(())
     }

@@ -7,11 +7,13 @@
 //! agent dies before; an agent that is restarted later keeps what the present step has in cache.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::control::ControlError;
 use holdfast_model::{CheckpointId, Generation};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::agent::Agent;
 use crate::directories::claim::{self, ClaimError};
@@ -65,7 +67,7 @@ pub enum ForgetError {
 /// When something cannot be deleted; it can be done again.
 pub fn finished_steps(agent: &Agent, finished: Generation) -> Result<(), ForgetError> {
     let control = agent.paths.control();
-    if state_file::read(&control.join(FORGOTTEN)).unwrap_or(Generation::NONE) >= finished {
+    if known(&control, FORGOTTEN)?.unwrap_or(Generation::NONE) >= finished {
         return Ok(());
     }
     agent.halt.clear()?;
@@ -120,7 +122,8 @@ pub(crate) fn other_job(
 
 /// These bases, and those of the plan in a control directory.
 pub(crate) fn all_bases(control: &Path, bases: &[String]) -> Vec<String> {
-    let planned = memory::read_plan(control).map(|plan| plan.shared.settings.caches).unwrap_or_default();
+    let planned = memory::read_plan(control).ok().flatten();
+    let planned = planned.map(|plan| plan.shared.settings.caches).unwrap_or_default();
     let planned = planned.into_iter().map(|cache| cache.base);
     let all: BTreeSet<String> = bases.iter().cloned().chain(planned).collect();
     all.into_iter().collect()
@@ -133,16 +136,23 @@ pub(crate) fn all_bases(control: &Path, bases: &[String]) -> Vec<String> {
 /// When they cannot be removed; it can be done again.
 pub fn earlier_runs(agent: &Agent, runs: u32) -> Result<(), ForgetError> {
     let control = agent.paths.control();
-    if state_file::read(&control.join(ENDED_RUNS)).unwrap_or(0) >= runs {
+    if known(&control, ENDED_RUNS)?.unwrap_or(0) >= runs {
         return Ok(());
     }
     agent.halt.clear()?;
     record(&control, ENDED_RUNS, &runs)
 }
 
+fn known<T: DeserializeOwned>(control: &Path, file: &str) -> Result<Option<T>, ForgetError> {
+    state_file::read(&control.join(file)).map_err(unrecorded(control))
+}
+
 fn record(control: &Path, file: &str, value: &impl Serialize) -> Result<(), ForgetError> {
-    let failed = |source| ForgetError::Record { directory: control.display().to_string(), source };
-    state_file::write(&control.join(file), value).map_err(failed)
+    state_file::write(&control.join(file), value).map_err(unrecorded(control))
+}
+
+fn unrecorded(control: &Path) -> impl FnOnce(io::Error) -> ForgetError {
+    |source| ForgetError::Record { directory: control.display().to_string(), source }
 }
 
 #[cfg(test)]

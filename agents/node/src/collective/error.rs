@@ -123,7 +123,8 @@ pub enum CallError {
 impl CallError {
     /// A directory below the prefix has the files of another number of ranks.
     pub(super) fn other_size(directory: &DirectoryName, written: u32, running: u32) -> Self {
-        let remedy = "run with as many ranks, or with `--from-beginning` or `--checkpoint NAME`";
+        let remedy = "run with as many ranks, with `checkpoint: {restart: {ranks: any}}` if the program can read it, \
+                      or with `--from-beginning` or `--checkpoint NAME`";
         CallError::OtherSize { place: directory.to_string(), written, running, remedy }
     }
 
@@ -138,9 +139,12 @@ impl CallError {
             | CallError::NotSaved { .. }
             | CallError::Container(_)
             | CallError::NoContainer
-            | CallError::File(FileError::Store(_) | FileError::Record { .. } | FileError::OutputDirectory { .. }) => {
-                FailureKind::Io
-            }
+            | CallError::File(
+                FileError::Store(_)
+                | FileError::Record { .. }
+                | FileError::OutputDirectory { .. }
+                | FileError::Unlisted(_),
+            ) => FailureKind::Io,
             CallError::Refused(_) | CallError::Incomplete(_) => FailureKind::Damaged,
             CallError::UnknownDataset { .. }
             | CallError::NotInCache { .. }

@@ -36,15 +36,16 @@ where
 {
     let mut sent = HashMap::new();
     let address = {
-        let (agent, node) = (agent.clone(), node.clone());
+        let agent = agent.clone();
         move |message: ToMember| {
             let addresses = match &message {
                 ToMember::Order { what, .. } => {
-                    let peers = what.peers().into_iter().filter(|peer| **peer != node);
+                    // The node's own as well: after a restart in another shape it may run several members of a group.
+                    let peers = what.peers().into_iter();
                     let known = peers.filter_map(|peer| Some((peer.clone(), agent.streams.endpoint(peer)?)));
                     new_addresses(&mut sent, known)
                 }
-                ToMember::Cancel { .. } | ToMember::Results { .. } => Vec::new(),
+                ToMember::Cancel { .. } | ToMember::LiftLimits { .. } | ToMember::Results { .. } => Vec::new(),
             };
             Delivery { addresses, message }
         }
@@ -104,7 +105,7 @@ impl OnLink for Delivery {
                 let message = ToMember::Results { seq, outcome: Err(failure) };
                 Replacement::Send(Delivery { addresses: Vec::new(), message })
             }
-            ToMember::Cancel { .. } => Replacement::Nothing,
+            ToMember::Cancel { .. } | ToMember::LiftLimits { .. } => Replacement::Nothing,
         }
     }
 }

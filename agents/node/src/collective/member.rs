@@ -9,12 +9,13 @@ use holdfast_wire::peer::{Outcome, ToLeader, ToMember};
 use holdfast_wire::rank::Reply;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::error::CallError;
 use super::link;
 use super::participation::Participation;
 use crate::agent::Agent;
+use crate::copy::pace::OrderControl;
 use crate::orders;
 use crate::run::Run;
 use crate::sources::PutBack;
@@ -84,6 +85,8 @@ async fn follow(
 /// An order that is being carried out; its copies are cancelled when this is dropped.
 struct RunningOrder {
     task: JoinHandle<()>,
+    /// Lifts its limits.
+    unlimited: CancellationToken,
     _cancel: DropGuard,
 }
 
@@ -97,12 +100,13 @@ fn handle(
     match message {
         ToMember::Order { order, what } => {
             let (agent, run, to_leader) = (agent.clone(), part.run.clone(), to_leader.clone());
-            let cancelled = run.cancelled.child_token();
-            let _cancel = cancelled.clone().drop_guard();
+            let control = OrderControl { cancelled: run.cancelled.child_token(), ..OrderControl::default() };
+            let _cancel = control.cancelled.clone().drop_guard();
+            let unlimited = control.unlimited.clone();
             let counted = run.work.token();
             let task = tokio::spawn(async move {
                 let work = tokio::task::spawn_blocking(move || {
-                    let result = orders::execute(&agent, &run, order, what, &cancelled);
+                    let result = orders::execute(&agent, &run, order, what, &control);
                     drop(counted);
                     result
                 });
@@ -112,11 +116,16 @@ fn handle(
                 let _ = to_leader.send(ToLeader::Done { order, result });
             });
             orders.retain(|_, running| !running.task.is_finished());
-            orders.insert(order, RunningOrder { task, _cancel });
+            orders.insert(order, RunningOrder { task, unlimited, _cancel });
         }
         ToMember::Cancel { order } => {
             orders.remove(&order);
             agent.streams.cancel(order);
+        }
+        ToMember::LiftLimits { order } => {
+            if let Some(running) = orders.get(&order) {
+                running.unlimited.cancel();
+            }
         }
         ToMember::Results { seq, outcome } => {
             let waiting = part.calls.take(seq);

@@ -22,10 +22,12 @@ use std::sync::Arc;
 
 use holdfast_model::{Failure, Generation, Rank};
 use holdfast_wire::plan::MemberPlan;
-use holdfast_wire::rank::{Call, Reply};
+use holdfast_wire::rank::{Call, Reply, RestartFiles};
 use holdfast_wire::run::FaultPoint;
 
 pub use error::CallError;
+#[cfg(feature = "simulation")]
+pub(crate) use run::prepare_blocking;
 pub use run::{Collectives, RunError, adopt, begin_run, check_places, serve_link};
 
 use crate::agent::fault_injection;
@@ -61,7 +63,18 @@ pub fn route(collectives: &Collectives, rank: Rank, name: &str) -> Result<PathBu
         return Ok(path);
     }
     let checkpoint = memory.restart.ok_or(CallError::NothingToRead)?;
-    Ok(files.readable(checkpoint, base_name(name)?)?)
+    Ok(files.readable(checkpoint, name, base_name(name)?)?)
+}
+
+/// The files of the checkpoint to restart from that a rank can read. Blocks.
+///
+/// # Errors
+/// When there is none, or its summary cannot be read.
+pub fn restart_files(collectives: &Collectives, rank: Rank) -> Result<RestartFiles, CallError> {
+    let run = collectives.run().ok_or(CallError::NoRun)?;
+    let memory = run.memory.read();
+    let checkpoint = memory.restart.filter(|_| memory.open.is_none()).ok_or(CallError::NothingToRead)?;
+    Ok(run.files_of(rank, &collectives.agent).restart_files(checkpoint, run.plan.ranks)?)
 }
 
 /// An empty directory for the own files of a rank process. Blocks.

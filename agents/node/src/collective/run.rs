@@ -17,7 +17,7 @@ use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::leader::driver::{self, Driver};
+use super::leader::driver::{self, Driver, SavedState};
 use super::leader::{LayoutError, Leader};
 use super::link;
 use super::member;
@@ -241,10 +241,18 @@ pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result
 }
 
 /// The parts of a run that are read from the node's disks, or recorded there.
-struct Prepared {
+pub(crate) struct Prepared {
     plan: AcceptedPlan,
     run: Arc<Run>,
     leader: Option<(Leader, Driver)>,
+}
+
+#[cfg(feature = "simulation")]
+impl Prepared {
+    /// The run, and the machine of its leader if that is here.
+    pub(crate) fn into_parts(self) -> (Arc<Run>, Option<super::leader::LeaderMachine>) {
+        (self.run, self.leader.map(|(_, driver)| driver.into_machine()))
+    }
 }
 
 /// Sets up the filemaps and the state files of a run, on a thread that may block; `begins` unless it is adopted.
@@ -258,7 +266,7 @@ async fn prepare(
     tokio::task::spawn_blocking(move || prepare_blocking(&agent, &request, plan, begins)).await?
 }
 
-fn prepare_blocking(
+pub(crate) fn prepare_blocking(
     agent: &Agent,
     request: &RunRequest,
     plan: AcceptedPlan,
@@ -293,7 +301,7 @@ fn prepare_blocking(
     }
     let control = agent.paths.control();
     let not_recorded = |source| RunError::Record { directory: control.display().to_string(), source };
-    if begins && memory::read_ended(&control) >= generation {
+    if begins && memory::read_ended(&control).map_err(not_recorded)? >= generation {
         memory::write_ended(&control, Generation::NONE).map_err(not_recorded)?;
     }
     if library.is_none() {
@@ -304,11 +312,12 @@ fn prepare_blocking(
     let leader = match &plan.leader {
         Some(plan) => {
             let unusable = |source| RunError::Unusable { generation, source };
-            Some(Leader::open(agent, plan.clone(), &source, work.clone()).map_err(unusable)?)
+            let saved = SavedState::read(&control, generation).map_err(not_recorded)?;
+            Some(Leader::open(agent, plan.clone(), saved, &source, work.clone()).map_err(unusable)?)
         }
         None => None,
     };
-    let memory = Remembered::open(&control, generation);
+    let memory = Remembered::open(&control, generation).map_err(not_recorded)?;
     let run = Arc::new(Run { plan: member.clone(), memory, source, library, cancelled, work });
     Ok(Prepared { plan, run, leader })
 }
@@ -316,7 +325,10 @@ fn prepare_blocking(
 /// Adopts the run that is recorded in the control directory, after the agent was restarted.
 pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
     let agent = &collectives.agent;
-    let request = memory::read_plan(&agent.paths.control())?;
+    let request = memory::read_plan(&agent.paths.control()).inspect_err(|error| {
+        tracing::warn!(%error, "run_not_adopted");
+    });
+    let request = request.ok().flatten()?;
     let generation = request.shared.generation;
     let prepared = async {
         check_places(agent, &request.shared.settings)?;
@@ -328,7 +340,7 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
     match prepared.await {
         Ok(prepared) => {
             start(collectives, prepared, true);
-            if memory::read_ended(&agent.paths.control()) >= generation {
+            if memory::read_ended(&agent.paths.control()).is_ok_and(|ended| ended >= generation) {
                 // The job is being drained.
                 collectives.participation().iter().for_each(|part| part.end());
             }

@@ -57,7 +57,8 @@ impl CachedFile<'_> {
         Ok(crc)
     }
 
-    /// As [`CachedFile::copy_to`], into the stream of the file's rank in a container.
+    /// As [`CachedFile::copy_to`], into the stream of the file's rank in a container. What a process that was killed
+    /// has written at the same place is not written again.
     ///
     /// # Errors
     /// As [`CachedFile::copy_to`]; the stream then continues without the file.
@@ -69,13 +70,16 @@ impl CachedFile<'_> {
         working: &ProgressGuard,
     ) -> Result<Option<u32>, CopyFault> {
         let (recorded, checksum) = (RecordedContent::from(self.meta), Checksum::of(record_crc));
-        let content = lane
-            .write_into(self.path, stream.content(), stream.path, recorded, checksum, working)
-            .inspect_err(|fault| {
-                if is_damage(fault) {
-                    self.mark_damaged();
-                }
-            })?;
+        let (to, mut sink) = (stream.path, stream.content());
+        let content = lane.write_into(self.path, &mut sink, to, recorded, checksum, working).inspect_err(|fault| {
+            if is_damage(fault) {
+                self.mark_damaged();
+            }
+        })?;
+        let kept = sink.kept();
+        if kept > 0 {
+            tracing::info!(file = self.meta.file, container = %to.display(), bytes = kept, "copy_continued");
+        }
         let crc = content.crc.filter(|_| record_crc).or(self.meta.crc);
         let CachedMeta { known, recorded } = self.read_meta(crc)?;
         let meta_file = hash_file::packed(&Meta::path_for(self.path), &recorded)?;

@@ -24,8 +24,8 @@ use super::pipeline::{Lane, Pipeline};
 use crate::agent::Agent;
 use crate::prefix::job_prefixes::JobPrefixes;
 use crate::report::events::{ProgressBoard, ProgressGuard, total_bytes};
-use crate::store::Store;
 use crate::store::examine::{Examined, ExaminedFile, examine};
+use crate::store::{Store, StoreError};
 
 /// Copies this node's files of a checkpoint. Blocks for as long as it takes.
 ///
@@ -90,14 +90,14 @@ pub(super) fn copy_from(
 ) -> Result<CopyReply, CopyError> {
     prefixes.check(&request.directory)?;
     let mut reply = CopyReply::default();
-    let copies = ranks_to_copy(store, request, &mut reply.partners);
+    let copies = ranks_to_copy(store, request, &mut reply.partners)?;
     if copies.is_empty() {
         return Ok(reply);
     }
     let to = &*prefixes.open(&request.directory, DatasetAccess::Create)?;
     // Also of an earlier agent of this node that was killed during its copy.
     let cut_off = CutOffCopies::in_dataset(to);
-    if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
+    if let Some(dataset) = store.descriptions.read()?.get(&request.checkpoint) {
         dataset::write(dataset, &store.paths.job_id, to)?;
     }
     let total = total_bytes(copies.iter().flat_map(|copy| &copy.found.files).map(|file| file.size));
@@ -161,8 +161,12 @@ pub(super) fn copy_from(
 }
 
 /// What this node is to copy; adds to `partners` the nodes of which it has partner copies.
-fn ranks_to_copy(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<Rank, NodeName>) -> Vec<RankCopy> {
-    let (on_disk, bases) = store.on_disk();
+fn ranks_to_copy(
+    store: &Store,
+    request: &CopyRequest,
+    partners: &mut BTreeMap<Rank, NodeName>,
+) -> Result<Vec<RankCopy>, StoreError> {
+    let (on_disk, bases) = store.on_disk()?;
     let mut by_rank: BTreeMap<Rank, RankCopy> = BTreeMap::new();
     for (_, map) in &on_disk.slots {
         for rank in map.ranks(request.checkpoint) {
@@ -183,6 +187,7 @@ fn ranks_to_copy(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<R
                 continue;
             }
             let found = examine(map, request.checkpoint, rank, &store.paths, &bases);
+            let found = found.map_err(StoreError::Unexamined)?;
             let better = by_rank.get(&rank).is_none_or(|other| found.complete && !other.found.complete);
             if better {
                 let progress = RankProgress {
@@ -192,7 +197,8 @@ fn ranks_to_copy(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<R
                 };
                 // Not finished: at least one more is expected, so that it does not count as complete.
                 let listed = u32::try_from(found.files.len()).unwrap_or(u32::MAX);
-                let expected = expected.unwrap_or(listed.saturating_add(1));
+                // Fewer are expected while redundancy is made.
+                let expected = if found.complete { listed } else { expected.unwrap_or(listed.saturating_add(1)) };
                 by_rank.insert(
                     rank,
                     RankCopy { checkpoint: request.checkpoint, rank, found, expected, progress: Mutex::new(progress) },
@@ -200,7 +206,7 @@ fn ranks_to_copy(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<R
             }
         }
     }
-    by_rank.into_values().collect()
+    Ok(by_rank.into_values().collect())
 }
 
 /// What one thread copies at a time.

@@ -7,13 +7,14 @@ use holdfast_core::control::ControlError;
 use holdfast_core::control::content::ContentMismatch;
 use holdfast_core::control::meta::{UnusableFile, format_crc};
 use holdfast_core::control::node_path::UnsafePath;
-use holdfast_core::durable::DurableError;
+use holdfast_core::durable::{self, DurableError};
 use holdfast_core::kvtree::file::HashFileError;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::store::PrefixError;
 use holdfast_formats::sion::SionError;
 
 use crate::prefix::job_prefixes::DatasetAccessError;
+use crate::store::StoreError;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -51,12 +52,14 @@ pub enum CopyFault {
 }
 
 impl CopyFault {
-    /// True if the copy could not be written; the file itself may be intact.
+    /// True if the copy could not be written, or descriptors or memory are exhausted; the file itself may be intact.
     pub fn prevents_writing(&self) -> bool {
         match self {
             CopyFault::Write { .. } | CopyFault::Durable(_) | CopyFault::Container(_) => true,
-            CopyFault::MetaFile(error) => error.prevents_writing(),
-            CopyFault::Meta(error) => error.prevents_writing(),
+            CopyFault::Read { source, .. } => durable::is_exhaustion(source),
+            CopyFault::Unusable(error) => error.is_exhaustion(),
+            CopyFault::MetaFile(error) => error.prevents_writing() || error.is_exhaustion(),
+            CopyFault::Meta(error) => error.prevents_writing() || error.is_exhaustion(),
             _ => false,
         }
     }
@@ -72,6 +75,9 @@ pub enum CopyError {
     Durable(#[from] DurableError),
     #[error(transparent)]
     Prefix(#[from] PrefixError),
+    /// What the node holds is not known.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error("cannot list {}: {source}; check that it exists and that you may read it", directory.display())]
     Unlisted { directory: PathBuf, source: io::Error },
     #[error("{set} in {} was not rebuilt: {problem}", directory.display())]
@@ -86,7 +92,7 @@ impl CopyError {
             CopyError::Prefix(error) => error.prevents_writing(),
             CopyError::Rebuild { unwritable, .. } => *unwritable,
             CopyError::Directory(error) => error.prevents_writing(),
-            CopyError::Unlisted { .. } => false,
+            CopyError::Store(_) | CopyError::Unlisted { .. } => false,
         }
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! * [`pipeline`]: how bytes of files move: checksummed, in bounded memory, limited in width and bandwidth,
 //!   cancellable, with progress; a file appears under its name when it is complete and on disk;
+//! * [`pace`]: the limits of an order: lifted when something waits for it, cancelled with it;
 //! * [`cut_off`]: what killed processes have copied of a file, which another copy goes on from;
 //! * [`cached`]: a file in cache and its meta file, copied into a checkpoint directory;
 //! * [`transfer_record`]: the transfer file, in which a flush in the background is recorded;
@@ -17,8 +18,9 @@ pub(crate) mod cut_off;
 pub mod drain;
 mod error;
 pub mod on_prefix;
+pub(crate) mod pace;
 pub(crate) mod pipeline;
-mod processor_share;
+pub(crate) mod processor_share;
 pub(crate) mod transfer_record;
 
 #[cfg(test)]

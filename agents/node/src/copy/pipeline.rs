@@ -17,10 +17,9 @@ use holdfast_core::{regular_file, workers};
 use holdfast_wire::peer::CopyLimits;
 use tokio_util::sync::CancellationToken;
 
-use super::bandwidth::Bandwidth;
 use super::cut_off::{BegunCopy, ComparingAppender, CutOffCopies};
 use super::error::CopyFault;
-use super::processor_share::ProcessorShare;
+use super::pace::{OrderControl, Pace};
 use crate::report::events::ProgressGuard;
 
 /// Files that one node copies at a time unless a setting says how many: enough to use a parallel file system while one
@@ -30,42 +29,51 @@ const USUAL_WIDTH: usize = 4;
 const LARGEST_WIDTH: usize = 64;
 /// The smallest and the largest buffer: a setting is limited to this range.
 const BUFFER_BYTES: (usize, usize) = (4 << 10, 64 << 20);
-/// The longest wait between two checks of the token.
-const WAIT: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     buffer_bytes: usize,
     /// Files that are copied at a time at most.
     width: usize,
-    bandwidth: Bandwidth,
-    processor: ProcessorShare,
-    cancelled: CancellationToken,
+    pace: Pace,
+    /// The limit of bandwidth is also for bytes that are only read.
+    limits_reads: bool,
 }
 
 impl Pipeline {
     /// Copies so many files at a time, with buffers of this size, that end when `cancelled` is.
     pub(crate) fn new(buffer_bytes: usize, threads: Option<u32>, cancelled: CancellationToken) -> Self {
+        Self::of_order(buffer_bytes, threads, OrderControl { cancelled, ..OrderControl::default() })
+    }
+
+    /// The same for an order, whose limits can be lifted.
+    pub(crate) fn of_order(buffer_bytes: usize, threads: Option<u32>, control: OrderControl) -> Self {
         let width = threads.map_or_else(usual_width, |threads| {
             usize::try_from(threads).unwrap_or(LARGEST_WIDTH).clamp(1, LARGEST_WIDTH)
         });
         let buffer_bytes = self::buffer_bytes(buffer_bytes);
-        let (bandwidth, processor) = (Bandwidth::new(0), ProcessorShare::new(0.0));
-        Pipeline { buffer_bytes, width, bandwidth, processor, cancelled }
+        Pipeline { buffer_bytes, width, pace: Pace::unlimited(control), limits_reads: false }
     }
 
     /// Limits all its copies together.
     pub(crate) fn limited(mut self, limits: CopyLimits) -> Self {
-        let CopyLimits { width, bandwidth, percent } = limits;
-        self.width = self.width.min(usize::try_from(width).unwrap_or(usize::MAX)).max(1);
-        self.bandwidth = Bandwidth::new(bandwidth);
-        self.processor = ProcessorShare::new(percent);
+        self.width = self.width.min(usize::try_from(limits.width).unwrap_or(usize::MAX)).max(1);
+        self.pace = Pace::new(limits, self.pace.control().clone());
         self
     }
 
     /// Does `work` for every item, several at a time, and returns the results in the order of the items.
     pub(crate) fn each<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&mut Lane<'_>, &T) -> R + Sync) -> Vec<R> {
         workers::map_with(items, self.width, 1, || self.lane(), work)
+    }
+
+    /// For files that are only read, to compare their checksums.
+    pub(crate) fn limiting_reads(self) -> Self {
+        Pipeline { limits_reads: true, ..self }
+    }
+
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     /// A lane for the caller's thread.
@@ -380,7 +388,6 @@ impl Lane<'_> {
         working: Option<&ProgressGuard>,
         hash: bool,
     ) -> Result<RecordedContent, MoveError> {
-        let cancelled = &self.pipeline.cancelled;
         let (mut hasher, mut bytes) = (hash.then(crc32fast::Hasher::new), 0);
         loop {
             let (piece, pause) = self.move_piece(&mut source, &mut sink, hasher.as_mut(), working)?;
@@ -388,7 +395,7 @@ impl Lane<'_> {
                 return Ok(RecordedContent { bytes, crc: hasher.map(crc32fast::Hasher::finalize) });
             }
             bytes += piece as u64;
-            wait(pause, cancelled);
+            self.pipeline.pace.wait(pause);
         }
     }
 
@@ -401,12 +408,12 @@ impl Lane<'_> {
         hasher: Option<&mut crc32fast::Hasher>,
         working: Option<&ProgressGuard>,
     ) -> Result<(usize, Duration), MoveError> {
-        let Pipeline { buffer_bytes, bandwidth, processor, cancelled, .. } = self.pipeline;
-        if cancelled.is_cancelled() {
+        let Pipeline { buffer_bytes, pace, limits_reads, .. } = self.pipeline;
+        if pace.is_cancelled() {
             return Err(MoveError::Cancelled);
         }
         self.buffer.resize(*buffer_bytes, 0);
-        let begun = processor.begin_piece();
+        let begun = pace.begin_piece();
         let read = loop {
             match source.read(&mut self.buffer) {
                 Ok(read) => break read,
@@ -419,20 +426,10 @@ impl Lane<'_> {
             hasher.update(piece);
         }
         sink.write_all(piece).map_err(MoveError::Sink)?;
-        // Bytes that are only read, for a checksum, do not count as progress and are not limited.
-        let for_bandwidth = working.map_or(Duration::ZERO, |working| {
-            working.advance(read as u64);
-            bandwidth.moved(read as u64)
-        });
-        Ok((read, for_bandwidth.max(processor.end_piece(begun))))
-    }
-}
-
-fn wait(mut left: Duration, cancelled: &CancellationToken) {
-    while !left.is_zero() && !cancelled.is_cancelled() {
-        let now = left.min(WAIT);
-        thread::sleep(now);
-        left -= now;
+        // Bytes that are only read, for a checksum, do not count as progress.
+        working.inspect(|working| working.advance(read as u64));
+        let limited = if working.is_some() || *limits_reads { read } else { 0 };
+        Ok((read, pace.end_piece(begun, limited as u64)))
     }
 }
 
@@ -484,7 +481,8 @@ mod tests {
     use std::sync::Arc;
 
     use holdfast_core::control::content::ContentMismatch;
-    use holdfast_core::store::PosixDataset;
+    use holdfast_core::crash::{ALL_ERRORS, Subject};
+    use holdfast_core::store::{PosixDataset, Staged};
     use holdfast_core::temporary;
     use holdfast_model::{CheckpointId, Task};
 
@@ -533,6 +531,36 @@ mod tests {
         assert_eq!(fs::read(&to).unwrap(), content);
         assert_eq!(board.snapshot()[0].done, 100_000);
         assert_eq!(names(directory.path()), ["a", "b"]);
+    }
+
+    #[test]
+    fn crash_a_copy_leaves_the_older_file_or_the_new_one() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (from, content) = (scratch.path().join("a"), bytes(1));
+        fs::write(&from, &content).unwrap();
+        let (_board, working) = working();
+        let prepare = |path: &Path| {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("b"), "older").unwrap();
+        };
+        let work = |path: &Path| {
+            let dataset = PosixDataset::at(path).map_err(|error| error.to_string())?;
+            let cut_off = CutOffCopies::in_dataset(&dataset);
+            let target = CopyTarget { dataset: &dataset, name: "b" };
+            let copied =
+                pipeline().lane().copy(&from, target, recorded(&content), Checksum::IfRecorded, &cut_off, &working);
+            copied.map_err(|error| format!("{error:?}"))?;
+            dataset.remove_staged(Staged::Abandoned).map_err(|error| error.to_string())
+        };
+        let check = |path: &Path| {
+            let found = fs::read(path.join("b")).map_err(|error| error.to_string())?;
+            (found == b"older" || found == content).then_some(()).ok_or(format!("{} bytes", found.len()))
+        };
+        let result = |path: &Path| format!("{:?} {}", names(path), fs::read(path.join("b")).unwrap() == content);
+        let (prepare, work, check, result): (&dyn Fn(&Path), _, _, _) = (&prepare, &work, &check, &result);
+        let subject = Subject { name: "copy", prepare, work, check, result, power: true, errors: ALL_ERRORS };
+        let tried = subject.interrupt();
+        assert!(tried.losses > 20 && tried.errors > 50, "{tried:?}");
     }
 
     #[test]

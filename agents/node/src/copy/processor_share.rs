@@ -16,7 +16,7 @@ pub(super) struct ProcessorShare {
 
 /// The processor time of the thread when a piece began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PieceBegin(Option<Duration>);
+pub(crate) struct PieceBegin(Option<Duration>);
 
 impl ProcessorShare {
     /// `percent` of a processor; 0 is no limit.

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_core::control::meta::Meta;
+use holdfast_core::crash::{WITHOUT_DESCRIPTORS, with_error};
 use holdfast_core::prefix::rank_filemap::RankFilemap;
 use holdfast_core::redundancy::registry;
 use holdfast_core::store::PosixDataset;
@@ -116,6 +117,33 @@ fn a_lost_file_does_not_stop_the_others() {
     assert_eq!(filemap.files, ["1_of_4_in_0.xor", "rank_0.0.ckpt"]);
 }
 
+/// What could not be opened is intact: another drain copies it.
+#[test]
+fn without_descriptors_or_memory_no_file_counts_as_damaged() {
+    let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
+    let base = holdfast_testkit::fast_directory();
+    let mut refused = 0;
+    for errno in WITHOUT_DESCRIPTORS {
+        for nth in 1.. {
+            let prefix = base.path().join(format!("{errno:?}.{nth}"));
+            fs::create_dir(&prefix).unwrap();
+            let request = CopyRequest { threads: Some(1), ..request(&prefix, 3) };
+            let prefixes = JobPrefixes::new(vec![prefix]);
+            let copy = || copy_from(&store, &Arc::default(), &prefixes, &request, CancellationToken::new(), &|| {});
+            let (copied, call) = with_error(nth, *errno, copy);
+            let Some(call) = call else { break };
+            let context = format!("{errno:?} from call {nth} ({call:?}): {copied:?}");
+            if let Ok(reply) = copied {
+                assert!(reply.failed.keys().all(|rank| reply.unwritable.contains(rank)), "{context}");
+            }
+            let again = copy().unwrap();
+            assert!(again.failed.is_empty() && again.copied.len() == 1, "{context}; then {again:?}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 60, "{refused} calls");
+}
+
 #[test]
 fn a_damaged_file_is_detected_by_its_checksum_and_not_left_on_the_prefix() {
     let prefix = tempfile::tempdir().unwrap();
@@ -130,7 +158,7 @@ fn a_damaged_file_is_detected_by_its_checksum_and_not_left_on_the_prefix() {
     assert!(!request.directory.join("rank_1.ckpt").exists());
     assert!(request.directory.join("2_of_4_in_0.xor").exists());
     assert!(!Meta::read(&file).unwrap().complete);
-    assert!(!store.has(CheckpointId(1), Rank(1)));
+    assert!(!store.has(CheckpointId(1), Rank(1)).unwrap());
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod identity;
 mod log;
+pub mod runtime;
 
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
@@ -92,14 +93,9 @@ pub fn run(start_line: impl BufRead, ready: impl Write) -> Result<(), DaemonErro
         umask(Mode::from_bits_truncate(mask));
     }
     raise_descriptor_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .max_blocking_threads(BLOCKING)
-        .thread_stack_size(STACK_BYTES)
-        .thread_name("holdfast")
-        .enable_all()
-        .build()
-        .map_err(DaemonError::Runtime)?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(WORKERS).max_blocking_threads(BLOCKING).thread_stack_size(STACK_BYTES);
+    let runtime = runtime::start(builder.thread_name("holdfast").enable_all()).map_err(DaemonError::Runtime)?;
     let result = runtime.block_on(serve(start, ready));
     // File work that hangs must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
@@ -201,7 +197,7 @@ fn control_directory(start: &AgentStart, paths: &Paths) -> Result<OwnedDirectory
 
 /// Makes the job's cache directories. A base in which another user may have a hand is left out: no path below it is
 /// used. The health report has the reason, and the orchestrator decides whether the node can be used without it.
-fn usable_bases(start: &AgentStart, paths: &Paths) -> Vec<String> {
+pub(crate) fn usable_bases(start: &AgentStart, paths: &Paths) -> Vec<String> {
     let is_usable = |base: &&String| match claim::directory(paths, &paths.cache_node_path(base)) {
         Ok(_) => true,
         Err(error) => {

@@ -245,8 +245,7 @@ impl Flush {
 
 /// Opens the two files of a transfer: the source in a cache of the job, the destination below a prefix directory.
 fn open(agent: &Agent, transfer: &FileTransfer) -> Result<OpenTransfer, TransferError> {
-    let (_, bases) = agent.store.on_disk();
-    let from_path = agent.paths.real_of_job(&transfer.source, &bases)?;
+    let from_path = agent.paths.real_of_job(&transfer.source, &agent.store.bases())?;
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| TransferError::Open { path, source }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_core::control::halt::HaltFile;
 use holdfast_core::prefix::index;
+use holdfast_core::redundancy::descriptor;
 use holdfast_core::redundancy::registry::{self, is_redundancy_file};
 use holdfast_core::store;
 use holdfast_model::{CheckpointId, Rank, Scheme};
@@ -148,14 +149,14 @@ fn read(agent: &Agent) -> (LibraryState, bool) {
     let control = agent.paths.control();
     let flush_file = FileVersion::of(&control.join("flush.scrinfo"));
     let flush = agent.store.flush.locations();
-    let (on_disk, _) = agent.store.on_disk();
+    let on_disk = agent.store.on_disk().map(|(on_disk, _)| on_disk);
     let halt = HaltFile::read(&control.join("halt.scrinfo"));
-    let readable = flush.is_ok() && halt.is_ok() && on_disk.faults.is_empty();
+    let readable = flush.is_ok() && halt.is_ok() && on_disk.as_ref().is_ok_and(|on_disk| on_disk.faults.is_empty());
     let state = LibraryState {
         nodes_file: FileVersion::of(&control.join("nodes.scrinfo")),
         flush_file,
         flush: flush.unwrap_or_default(),
-        listed: on_disk.slots.iter().flat_map(|(_, map)| map.checkpoints()).collect(),
+        listed: on_disk.iter().flat_map(|on_disk| &on_disk.slots).flat_map(|(_, map)| map.checkpoints()).collect(),
         halt_reason: halt.ok().flatten().and_then(|halt| halt.reason().map(str::to_owned)),
     };
     (state, readable)
@@ -168,16 +169,19 @@ fn report(agent: &Arc<Agent>, plan: &MemberPlan, event: LibraryEvent) {
         LibraryEvent::Restarted { checkpoint, source } => {
             let protected = checkpoint.map(|checkpoint| describe(agent, plan, checkpoint).2);
             let (rebuilt, moved) = (Vec::new(), Vec::new());
-            AgentEvent::Restarted { generation, checkpoint, protected, source, rebuilt, moved, millis: 0 }
+            let written_by = None;
+            AgentEvent::Restarted { generation, checkpoint, protected, source, written_by, rebuilt, moved, millis: 0 }
         }
         LibraryEvent::CheckpointStarted(checkpoint) => AgentEvent::CheckpointStarted { generation, checkpoint },
         LibraryEvent::CheckpointComplete { checkpoint, took } => {
             let (scheme, bytes, protected) = describe(agent, plan, checkpoint);
             let (level, millis) = (None, millis(took));
+            let descriptor = descriptor::level(checkpoint, &plan.settings.descriptors);
             agent.events.add(AgentEvent::CheckpointComplete {
                 generation,
                 checkpoint,
                 scheme,
+                descriptor,
                 protected,
                 level,
                 bytes,
@@ -186,7 +190,7 @@ fn report(agent: &Arc<Agent>, plan: &MemberPlan, event: LibraryEvent) {
             if !protected {
                 return;
             }
-            AgentEvent::CheckpointProtected { generation, checkpoint, scheme, millis }
+            AgentEvent::CheckpointProtected { generation, checkpoint, scheme, descriptor, survives: None, millis }
         }
         LibraryEvent::Flushed { checkpoint, took } => {
             // The prefix directory may not answer.
@@ -206,7 +210,8 @@ fn report(agent: &Arc<Agent>, plan: &MemberPlan, event: LibraryEvent) {
 /// The scheme of a checkpoint, the bytes of all ranks' files if all nodes have as many as this one for each rank, and
 /// whether the files here are protected.
 fn describe(agent: &Agent, plan: &MemberPlan, checkpoint: CheckpointId) -> (Scheme, u64, bool) {
-    let held = inventory(agent).holdings.into_iter().filter(|holding| {
+    let held = inventory(agent).inspect_err(|error| tracing::warn!(%error, %checkpoint, "checkpoint_not_examined"));
+    let held = held.unwrap_or_default().holdings.into_iter().filter(|holding| {
         let is_own = holding.partner_of.is_none() && plan.local.contains(&holding.rank);
         holding.checkpoint == checkpoint && is_own && !holding.files.is_empty()
     });

@@ -8,10 +8,10 @@ use holdfast_core::store::{DatasetAccess, OpenDataset};
 use holdfast_core::workers;
 use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::peer::Purpose;
-use tokio_util::sync::CancellationToken;
 
 use super::error::OrderError;
 use crate::agent::Agent;
+use crate::copy::pace::OrderControl;
 use crate::copy::pipeline::Pipeline;
 use crate::run::Run;
 use crate::store::StoreError;
@@ -29,8 +29,7 @@ pub(super) struct OrderContext<'a> {
     pub(super) agent: &'a Arc<Agent>,
     pub(super) run: &'a Arc<Run>,
     pub(super) order: u64,
-    /// Cancelled when the order is, when the link to the leader breaks, and when the run is over.
-    pub(super) cancelled: &'a CancellationToken,
+    pub(super) control: &'a OrderControl,
 }
 
 impl OrderContext<'_> {
@@ -58,7 +57,7 @@ impl OrderContext<'_> {
     /// For copies of files that end when the order is cancelled.
     pub(super) fn pipeline(&self) -> Pipeline {
         let settings = &self.run.plan.settings;
-        Pipeline::new(settings.copy_bytes, settings.copy_threads, self.cancelled.clone())
+        Pipeline::of_order(settings.copy_bytes, settings.copy_threads, self.control.clone())
     }
 
     /// Between init and the first start, routed files are looked for in this checkpoint.

@@ -3,16 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use holdfast_core::store::{self, DatasetAccess};
-use holdfast_model::{CheckpointId, Dataset, OutputPath, Rank};
+use holdfast_core::control::content::RecordedContent;
+use holdfast_core::store::{self, DatasetAccess, OpenDataset};
+use holdfast_formats::sion::dataset as container;
+use holdfast_model::{CheckpointId, Dataset, OutputPath, Rank, Task};
 use holdfast_wire::peer::{DatasetFile, OrderResult};
 
 use super::context::{OrderContext, Result};
 use super::error::OrderError;
 use super::seal::written_bytes;
+use crate::copy::pipeline::{Checksum, CopyTarget};
 use crate::directories::paths::base_name;
+use crate::report::events::total_bytes;
 use crate::state::memory::Direct;
 
 impl OrderContext<'_> {
@@ -41,7 +46,7 @@ impl OrderContext<'_> {
         let memory = self.run.memory.read();
         let direct = memory.direct.as_ref().filter(|_| memory.open == Some(checkpoint));
         let direct = direct.ok_or(OrderError::NotOpen(checkpoint))?;
-        let is_output = self.agent.store.descriptions.is_output(checkpoint);
+        let is_output = self.agent.store.descriptions.is_output(checkpoint)?;
         let mut sealed = BTreeMap::new();
         for (rank, names) in self.run.memory.direct_files(checkpoint) {
             // A file of an output was recorded with its path.
@@ -69,9 +74,13 @@ impl OrderContext<'_> {
         checkpoint: CheckpointId,
         directory: PathBuf,
         mut files: BTreeMap<Rank, Vec<DatasetFile>>,
+        written_by: Option<u32>,
     ) -> Result<OrderResult> {
-        self.dataset(&directory, DatasetAccess::Read)?;
-        files.retain(|rank, _| self.local().contains(rank));
+        let dataset = self.dataset(&directory, DatasetAccess::Read)?;
+        match written_by {
+            None => files.retain(|rank, _| self.local().contains(rank)),
+            Some(_) => self.unpack(checkpoint, dataset, &directory, files.values().flatten())?,
+        }
         let mut direct = Direct::in_directory(directory);
         for (rank, files) in files {
             for DatasetFile { name, output_path, .. } in files {
@@ -90,11 +99,42 @@ impl OrderContext<'_> {
                 direct.files.entry(rank).or_default().push(name);
             }
         }
+        if written_by.is_some() {
+            // Verified, and the ranks look for them in the summary.
+            direct = Direct { written_by, ..Direct::in_directory(direct.directory) };
+        }
         self.remember(|memory| {
             memory.open = None;
             memory.restart = Some(checkpoint);
             memory.direct = Some(direct);
         })?;
         Ok(OrderResult::Done)
+    }
+
+    /// Writes those of these files that are in a container as plain ones beside it, where ranks can read them.
+    fn unpack<'a>(
+        &self,
+        checkpoint: CheckpointId,
+        dataset: Arc<dyn OpenDataset>,
+        directory: &Path,
+        files: impl Iterator<Item = &'a DatasetFile>,
+    ) -> Result<()> {
+        let stored = container::open(dataset).map_err(OrderError::file("list", directory))?;
+        let packed: Vec<&DatasetFile> = files.filter(|file| stored.is_packed(&file.name)).collect();
+        if packed.is_empty() {
+            return Ok(());
+        }
+        let plain = self.dataset(directory, DatasetAccess::Write)?;
+        let working =
+            self.agent.progress.begin(Task::Fetch, checkpoint, total_bytes(packed.iter().map(|file| file.size)));
+        let unpacked = self.pipeline().each(&packed, |lane, file| -> Result<()> {
+            let from = stored.path_of(&file.name);
+            let content = stored.open(&file.name, None).map_err(OrderError::file("read", &from))?;
+            let recorded = RecordedContent { bytes: file.size, crc: file.crc };
+            let target = CopyTarget { dataset: &*plain, name: &file.name };
+            lane.copy_stored(&*content, &from, target, recorded, Checksum::IfRecorded, &working)?;
+            Ok(())
+        });
+        unpacked.into_iter().collect()
     }
 }

@@ -8,8 +8,13 @@ use holdfast_wire::peer::{Member, OrderResult};
 
 use super::context::{OrderContext, Result};
 use super::error::OrderError;
+use crate::agent::inventory::inventory;
 
 impl OrderContext<'_> {
+    pub(super) fn inventory(&self) -> Result<OrderResult> {
+        Ok(OrderResult::Inventory(inventory(self.agent)?))
+    }
+
     pub(super) fn delete(
         &self,
         checkpoints: &[CheckpointId],
@@ -41,6 +46,7 @@ impl OrderContext<'_> {
         delete: &[CheckpointId],
         members: &[Member],
     ) -> Result<OrderResult> {
+        self.agent.store.free_later(delete);
         self.delete_all(delete, None)?;
         for member in members {
             let descriptor = descriptor::to_tree(&member.descriptor);
@@ -61,13 +67,14 @@ impl OrderContext<'_> {
             let files = self.agent.store.files(checkpoint, *rank).len();
             self.agent.store.set_expected(checkpoint, *rank, *rank, u32::try_from(files).unwrap_or(u32::MAX))?;
         }
+        self.agent.store.free_behind();
         self.agent.store.fold_logs()?;
         self.remember(|memory| memory.open = memory.open.filter(|open| *open != checkpoint))?;
         self.remember_restart(checkpoint)?;
         Ok(OrderResult::Done)
     }
 
-    pub(super) fn adopt(&self, checkpoint: CheckpointId, members: &[Member]) -> Result<OrderResult> {
+    pub(super) fn adopt(&self, checkpoint: CheckpointId, members: &[Member], restart: bool) -> Result<OrderResult> {
         for member in members {
             self.agent.store.move_rank_to_slot(member.rank, member.rank)?;
             let descriptor = descriptor::to_tree(&member.descriptor);
@@ -79,7 +86,9 @@ impl OrderContext<'_> {
             self.agent.store.make_directory(checkpoint, &descriptor)?;
         }
         self.agent.store.fold_logs()?;
-        self.remember_restart(checkpoint)?;
+        if restart {
+            self.remember_restart(checkpoint)?;
+        }
         Ok(OrderResult::Done)
     }
 

@@ -196,6 +196,8 @@ impl From<OrderError> for Failure {
         failure.remedy = error.remedy().map(str::to_owned);
         // The order was cancelled because of another member; this one takes part in the retry.
         failure.retryable |= failure.kind == FailureKind::Cancelled;
+        // Others may give back descriptors and memory in the pause before the next try.
+        failure.retryable |= matches!(&error, OrderError::Store(error) if error.is_exhaustion());
         match error {
             OrderError::File { path, .. }
             | OrderError::Copy(
@@ -256,6 +258,19 @@ mod tests {
     fn a_lost_peer_is_retryable() {
         let lost = OrderError::connection(io::ErrorKind::ConnectionReset.into());
         assert!(Failure::from(lost).retryable);
+    }
+
+    #[test]
+    fn exhausted_descriptors_are_a_fault_of_the_node_and_retryable() {
+        let exhausted = || io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
+        let list = StoreError::List { path: "/control".into(), source: exhausted() };
+        let describe = StoreError::Describe { directory: "/control".into(), source: exhausted() };
+        for error in [list, describe] {
+            let failure = Failure::from(OrderError::from(error));
+            assert_eq!((failure.kind, failure.retryable), (FailureKind::Io, true));
+        }
+        let full = StoreError::Describe { directory: "/control".into(), source: io::ErrorKind::StorageFull.into() };
+        assert!(!Failure::from(OrderError::from(full)).retryable);
     }
 
     #[test]

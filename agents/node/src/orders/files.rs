@@ -8,6 +8,7 @@ use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file as hash_file;
 use holdfast_core::kvtree::limits::Limits;
 use holdfast_core::redundancy::descriptor;
+use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_core::store::PosixDataset;
 use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::bytes::Base64;
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::context::{OrderContext, Result, rank_directory};
 use super::error::OrderError;
 use crate::copy::CopyFault;
-use crate::copy::pipeline::{Checksum, CopyTarget};
+use crate::copy::pipeline::{Checksum, CopyTarget, Pipeline};
 use crate::directories::paths::{PathError, base_name};
 use crate::report::events::{ProgressGuard, total_bytes};
 use crate::stream::{IncomingStream, OutgoingStream};
@@ -50,6 +51,7 @@ impl OrderContext<'_> {
     /// data, each with the checksum of what was sent.
     pub(super) fn send_files(
         &self,
+        pipeline: &Pipeline,
         stream: &mut OutgoingStream,
         checkpoint: CheckpointId,
         owner: &Member,
@@ -60,12 +62,15 @@ impl OrderContext<'_> {
         let mut metas = Vec::new();
         // The filemap lists the newest first; the receiver adds them in the order of their creation.
         for name in self.agent.store.files(checkpoint, owner.rank).into_iter().rev() {
-            metas.push(Meta::read(&directory.join(&name))?);
+            match Meta::read(&directory.join(&name)) {
+                // It was not completed.
+                Err(_) if is_redundancy_file(&name) => {}
+                meta => metas.push(meta?),
+            }
         }
         let files = metas.iter().map(|meta| Base64(hash_file::encode(&meta.to_tree()))).collect();
         let checksums = checksum == Checksum::Compute;
         frame::send(stream, &FilesHeader { owner: owner.clone(), files, checksums }, FILES)?;
-        let pipeline = self.pipeline();
         let mut lane = pipeline.lane();
         let mut sent = Vec::with_capacity(metas.len());
         for meta in metas {

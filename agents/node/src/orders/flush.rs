@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::control::meta::Meta;
 use holdfast_core::control::transfer::FileTransfer;
+use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_core::store::{DatasetAccess, OpenDataset};
 use holdfast_formats::sion::dataset::PlacedFiles;
 use holdfast_model::{CheckpointId, ContainerPlaces, Rank, Task};
@@ -40,11 +41,13 @@ impl OrderContext<'_> {
             }
             let cache = rank_directory(self.agent, checkpoint, *rank)?;
             for name in self.agent.store.files(checkpoint, *rank) {
+                // It may be made meanwhile.
+                if is_redundancy_file(&name) {
+                    continue;
+                }
                 let path = cache.join(name);
                 let meta = Meta::read(&path)?;
-                if meta.kind == FileKind::Full {
-                    files.push((*rank, path, meta));
-                }
+                files.push((*rank, path, meta));
             }
         }
         let total = total_bytes(files.iter().map(|(_, _, meta)| meta.size));

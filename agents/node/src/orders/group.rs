@@ -14,7 +14,7 @@ use holdfast_core::redundancy::piece::BufferPool;
 use holdfast_core::redundancy::registry::{self, is_redundancy_file};
 use holdfast_core::redundancy::{RedundancyError, RedundancyScheme, descriptor};
 use holdfast_model::{CheckpointId, CrcOnCopy, NodeName, Rank, RankDescriptor, Scheme, Task};
-use holdfast_wire::peer::{FilesKey, GroupKey, GroupRebuild, GroupWork, Member, OrderResult, Purpose};
+use holdfast_wire::peer::{CopyLimits, FilesKey, GroupKey, GroupRebuild, GroupWork, Member, OrderResult, Purpose};
 use holdfast_wire::run::FaultPoint;
 use parking_lot::Mutex;
 
@@ -23,7 +23,8 @@ use super::error::OrderError;
 use super::files::KeepAs;
 use super::links::{FromMember, SMALL, ToMember};
 use crate::agent::fault_injection;
-use crate::copy::pipeline::Checksum;
+use crate::copy::pipeline::{Checksum, Pipeline};
+use crate::copy::processor_share::PieceBegin;
 use crate::report::events::ProgressGuard;
 use crate::stream;
 
@@ -34,16 +35,20 @@ impl OrderContext<'_> {
         groups: &[GroupWork],
         crc: bool,
         only: Option<&[Rank]>,
+        limits: CopyLimits,
     ) -> Result<OrderResult> {
+        // All groups share the limits, which are those of the node.
+        let pipeline = self.pipeline().limited(limits);
         self.at_once(groups, |group| {
             let task = self.task(checkpoint, group, only);
-            let node = OwnMember::new(self, checkpoint, group, crc, Task::Encode)?;
+            let node = OwnMember::new(self, &pipeline, checkpoint, group, crc, Task::Encode)?;
             Ok(scheme(group.scheme)?.encode(&task, &node)?)
         })?;
         Ok(OrderResult::Done)
     }
 
     pub(super) fn rebuild(&self, checkpoint: CheckpointId, groups: &[GroupRebuild]) -> Result<OrderResult> {
+        let pipeline = self.pipeline();
         self.at_once(groups, |rebuild| {
             let GroupRebuild { group, missing, descriptor } = rebuild;
             let (rank, _) = own(group)?;
@@ -53,7 +58,7 @@ impl OrderContext<'_> {
             }
             let task = self.task(checkpoint, group, None);
             let crc = self.run.plan.settings.crc.on_copy != CrcOnCopy::Never;
-            let node = OwnMember::new(self, checkpoint, group, crc, Task::Rebuild)?;
+            let node = OwnMember::new(self, &pipeline, checkpoint, group, crc, Task::Rebuild)?;
             scheme(group.scheme)?.rebuild(&task, missing, &node)?;
             if is_lost {
                 let files = self.agent.store.files(checkpoint, rank).len();
@@ -68,7 +73,7 @@ impl OrderContext<'_> {
     /// Prepares directory and entries for the files of a lost rank that now runs on this node.
     fn prepare_lost_rank(&self, checkpoint: CheckpointId, rank: Rank, descriptor: &RankDescriptor) -> Result<()> {
         let store = &self.agent.store;
-        if store.has(checkpoint, rank) {
+        if store.has(checkpoint, rank)? {
             // The order is repeated after it was done: the files are rebuilt again, as the other members expect.
             store.unset_expected(checkpoint, rank, rank)?;
         }
@@ -130,19 +135,31 @@ const FILE_ENTRY: usize = 160;
 /// The member of a group on this node.
 struct OwnMember<'a> {
     order: &'a OrderContext<'a>,
+    /// For its copies, with the limits of the order.
+    pipeline: &'a Pipeline,
     checkpoint: CheckpointId,
     group: &'a GroupWork,
     rank: Rank,
     directory: PathBuf,
     crc: bool,
     step: Task,
-    /// The progress of the step, and the bytes that were reported of it.
-    working: Mutex<Option<(ProgressGuard, u64)>>,
+    working: Mutex<Working>,
+}
+
+/// How far a step is.
+struct Working {
+    /// Reports it; from the first piece on.
+    progress: Option<ProgressGuard>,
+    /// The bytes of a chunk that are done.
+    done: u64,
+    /// The piece that is being made.
+    piece: PieceBegin,
 }
 
 impl<'a> OwnMember<'a> {
     fn new(
         order: &'a OrderContext<'a>,
+        pipeline: &'a Pipeline,
         checkpoint: CheckpointId,
         group: &'a GroupWork,
         crc: bool,
@@ -150,7 +167,8 @@ impl<'a> OwnMember<'a> {
     ) -> Result<OwnMember<'a>> {
         let (rank, _) = own(group)?;
         let directory = rank_directory(order.agent, checkpoint, rank)?;
-        Ok(OwnMember { order, checkpoint, group, rank, directory, crc, step, working: Mutex::default() })
+        let working = Mutex::new(Working { progress: None, done: 0, piece: pipeline.pace().begin_piece() });
+        Ok(OwnMember { order, pipeline, checkpoint, group, rank, directory, crc, step, working })
     }
 
     fn key(&self, from_member: u32, to_member: u32) -> Purpose {
@@ -183,7 +201,7 @@ impl<'a> OwnMember<'a> {
         let mut stream = self.order.connect(node, purpose)?;
         let owner = Member { rank: self.rank, descriptor: self.order.descriptor_of(self.checkpoint, self.rank)? };
         let checksum = Checksum::of(self.crc);
-        let sent = self.order.send_files(&mut stream, self.checkpoint, &owner, checksum, &working)?;
+        let sent = self.order.send_files(self.pipeline, &mut stream, self.checkpoint, &owner, checksum, &working)?;
         // Both nodes now have the same bytes under this checksum.
         for (meta, crc) in sent.iter().filter(|(meta, crc)| meta.crc != *crc) {
             Meta { crc: *crc, ..meta.clone() }.write_unsynced(&self.directory.join(&meta.file))?;
@@ -273,14 +291,27 @@ impl GroupMember for OwnMember<'_> {
     }
 
     fn progress(&self, done: u64, total: u64) -> ControlFlow<()> {
-        let mut shown = self.working.lock();
-        let (working, before) =
-            shown.get_or_insert_with(|| (self.order.agent.progress.begin(self.step, self.checkpoint, total), 0));
-        working.advance(done.saturating_sub(*before));
-        *before = done;
+        let pace = self.pipeline.pace();
+        let pause = {
+            let mut working = self.working.lock();
+            let more = done.saturating_sub(working.done);
+            working.done = done;
+            let begin = || self.order.agent.progress.begin(self.step, self.checkpoint, total);
+            working.progress.get_or_insert_with(begin).advance(more);
+            // Of a chunk: the member reads as many bytes of each chunk of its files.
+            let read = u128::from(self.group.largest) * u128::from(more) / u128::from(total.max(1));
+            let pause = pace.end_piece(working.piece, u64::try_from(read).unwrap_or(u64::MAX));
+            working.piece = pace.begin_piece();
+            pause
+        };
         if done.saturating_mul(2) >= total {
             self.reach_fault_point();
         }
+        if done < total {
+            // The other members wait meanwhile, but not for longer than a stream may carry nothing.
+            pace.wait(pause.min(self.order.run.plan.settings.stream_timeout / 4));
+        }
+        // The streams of a cancelled order fail, in a way that another attempt may mend.
         ControlFlow::Continue(())
     }
 }

@@ -5,7 +5,6 @@
 //! sufficient, and a thread would cost more than it saves.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -15,7 +14,7 @@ use holdfast_core::redundancy::piece::BufferPool;
 use holdfast_model::Generation;
 
 use crate::agent::Agent;
-use crate::stream::{IncomingStream, OutgoingStream};
+use crate::stream::{Closer, IncomingStream, OutgoingStream};
 
 /// Messages that may wait in the queue.
 const AHEAD: usize = 4;
@@ -39,7 +38,8 @@ enum MessageSource {
 
 struct ReadingThread {
     queue: Option<Receiver<io::Result<Arrival>>>,
-    socket: Option<TcpStream>,
+    /// Of the connection that it reads.
+    closer: Option<Closer>,
     reading: Option<JoinHandle<()>>,
 }
 
@@ -54,11 +54,11 @@ impl FromMember {
     /// # Errors
     /// When the system refuses the thread.
     pub(super) fn reading_ahead(stream: IncomingStream, pool: BufferPool) -> io::Result<Self> {
-        let socket = stream.socket();
+        let closer = stream.closer().ok();
         let (sender, queue) = sync_channel(AHEAD);
         let read = move || read_ahead(stream, &pool, &sender);
         let reading = std::thread::Builder::new().name("read-ahead".to_owned()).spawn(read)?;
-        let thread = ReadingThread { queue: Some(queue), socket, reading: Some(reading) };
+        let thread = ReadingThread { queue: Some(queue), closer, reading: Some(reading) };
         Ok(FromMember { source: MessageSource::Ahead(thread) })
     }
 
@@ -99,7 +99,7 @@ impl link::LinkReceiver for FromMember {
                         }
                     }
                     // Another step may already use the connection.
-                    MessageSource::Ahead(thread) => thread.socket = None,
+                    MessageSource::Ahead(thread) => thread.closer = None,
                 }
                 Ok(())
             }
@@ -114,9 +114,9 @@ impl Drop for ReadingThread {
         self.queue = None;
         let Some(reading) = self.reading.take() else { return };
         if !reading.is_finished()
-            && let Some(socket) = &self.socket
+            && let Some(closer) = &self.closer
         {
-            let _ = socket.shutdown(Shutdown::Both);
+            closer.close();
         }
         let _ = reading.join();
     }

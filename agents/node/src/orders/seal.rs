@@ -31,7 +31,7 @@ impl OrderContext<'_> {
         crc: SealCrc,
     ) -> Result<SealedFiles> {
         let directory = rank_directory(self.agent, checkpoint, rank)?;
-        let is_output = self.agent.store.descriptions.is_output(checkpoint);
+        let is_output = self.agent.store.descriptions.is_output(checkpoint)?;
         let mut sealed = SealedFiles::default();
         for name in self.agent.store.files(checkpoint, rank) {
             if is_redundancy_file(&name) {

@@ -11,12 +11,12 @@ use holdfast_model::{CheckpointId, ContainerPlaces, Failure, FailureKind, Genera
 use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, Member, Order, OrderResult, RankTransfer};
 use holdfast_wire::plan::RunRequest;
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 
 use super::execute;
 use crate::agent::fixtures::fixture_agent;
 use crate::agent::fixtures::set_up;
 use crate::collective::{Collectives, begin_run, route};
+use crate::copy::pace::OrderControl;
 use crate::copy::transfer_record;
 use crate::fixtures::fixture_request;
 use crate::sources::files::{FileError, RankFiles};
@@ -36,7 +36,7 @@ async fn node() -> (TempDir, Collectives) {
 }
 
 fn carry_out(node: &Collectives, what: Order) -> Result<OrderResult, Failure> {
-    execute(&node.agent, &node.run().unwrap(), 1, what, &CancellationToken::new())
+    execute(&node.agent, &node.run().unwrap(), 1, what, &OrderControl::default())
 }
 
 fn inode(path: &Path) -> u64 {
@@ -201,8 +201,8 @@ async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_
 async fn a_cancelled_order_copies_nothing_and_is_retryable() {
     let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
-    let cancelled = CancellationToken::new();
-    cancelled.cancel();
+    let control = OrderControl::default();
+    control.cancelled.cancel();
     let directory = prefix.path().to_owned();
     let order = Order::Flush {
         checkpoint: CheckpointId(3),
@@ -212,7 +212,7 @@ async fn a_cancelled_order_copies_nothing_and_is_retryable() {
         crc: true,
         container: None,
     };
-    let failure = execute(&node.agent, &node.run().unwrap(), 1, order, &cancelled).unwrap_err();
+    let failure = execute(&node.agent, &node.run().unwrap(), 1, order, &control).unwrap_err();
     assert_eq!((failure.kind, failure.retryable), (FailureKind::Cancelled, true));
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);
 }

@@ -41,7 +41,7 @@ impl OrderContext<'_> {
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: step.rank });
         let mut stream = self.connect(&step.to, purpose)?;
         let checksum = Checksum::of(self.run.plan.settings.crc.on_copy != CrcOnCopy::Never);
-        self.send_files(&mut stream, checkpoint, &owner, checksum, &working).map(drop)
+        self.send_files(&self.pipeline(), &mut stream, checkpoint, &owner, checksum, &working).map(drop)
     }
 
     /// The sender keeps its files, so that a repeated order replaces what was received before.

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use holdfast_core::control::content::RecordedContent;
-use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::control::meta::Meta;
 use holdfast_core::control::node_path::base_name;
+use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_core::store::{DatasetAccess, DatasetFiles};
 use holdfast_formats::sion::dataset;
 use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{DatasetFile, OrderResult};
+use holdfast_wire::peer::{CopyLimits, DatasetFile, OrderResult};
 
 use super::context::{OrderContext, Result, rank_directory};
 use super::error::OrderError;
@@ -31,12 +32,14 @@ impl OrderContext<'_> {
         &self,
         directory: &Path,
         files: &BTreeMap<Rank, Vec<DatasetFile>>,
+        limits: CopyLimits,
     ) -> Result<OrderResult> {
         let opened = self.dataset(directory, DatasetAccess::Read)?;
         let stored = dataset::open(opened).map_err(OrderError::file("list the files in", directory.to_owned()))?;
         let files: Vec<(Rank, &DatasetFile)> =
             files.iter().flat_map(|(rank, files)| files.iter().map(|file| (*rank, file))).collect();
-        let checked = self.pipeline().each(&files, |lane, (rank, file)| match check_stored(lane, &*stored, file) {
+        let pipeline = self.pipeline().limited(limits).limiting_reads();
+        let checked = pipeline.each(&files, |lane, (rank, file)| match check_stored(lane, &*stored, file) {
             Err(CopyFault::Cancelled) => Err(CopyFault::Cancelled),
             checked => Ok(checked.err().map(|fault| (*rank, fault.to_string()))),
         });
@@ -78,7 +81,8 @@ impl OrderContext<'_> {
                 continue;
             }
             let directory = rank_directory(self.agent, checkpoint, *rank)?;
-            files.extend(names.into_iter().map(|name| (*rank, directory.join(name))));
+            let names = names.into_iter().filter(|name| !is_redundancy_file(name));
+            files.extend(names.map(|name| (*rank, directory.join(name))));
         }
         let checked = self.pipeline().each(&files, |lane, (rank, path)| match check(lane, path) {
             Ok(()) => Ok(None),
@@ -105,8 +109,5 @@ fn check_stored(lane: &mut Lane<'_>, stored: &dyn DatasetFiles, file: &DatasetFi
 
 fn check(lane: &mut Lane<'_>, path: &Path) -> Result<(), CopyFault> {
     let meta = Meta::read(path)?;
-    match meta.kind {
-        FileKind::Full => lane.verify(path, RecordedContent::from(&meta)),
-        FileKind::Redundancy(_) => Ok(()),
-    }
+    lane.verify(path, RecordedContent::from(&meta))
 }

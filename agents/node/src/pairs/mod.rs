@@ -116,9 +116,10 @@ impl Pairs {
 
     /// Goes on with the pairs that an earlier agent of the node has left, if there are any. Blocks.
     pub fn adopt(&self) {
-        let Some(state) = state::read(&self.directory(), &clock::boot()) else { return };
-        match self.begin(state.plan) {
-            Ok(accepted) => tracing::info!(copies = accepted.adopted.len(), "pairs_adopted"),
+        let known = state::read(&self.directory(), &clock::boot());
+        match known.and_then(|known| known.map(|state| self.begin(state.plan)).transpose()) {
+            Ok(None) => {}
+            Ok(Some(accepted)) => tracing::info!(copies = accepted.adopted.len(), "pairs_adopted"),
             Err(error) => tracing::error!(%error, "pairs_not_adopted"),
         }
     }
@@ -215,7 +216,10 @@ impl Pairs {
         let registry = directory.join(registry_file::NAME);
         match Registry::open(&registry) {
             Ok(open) => {
-                let state = state::read(&directory, &clock::boot());
+                let state = state::read(&directory, &clock::boot()).unwrap_or_else(|error| {
+                    tracing::error!(%error, "terms_of_checkpoints_unknown");
+                    None
+                });
                 self.report(saved::save(&open, &running.plan, state.as_ref()));
             }
             Err(error) => tracing::error!(%error, "checkpoints_not_saved"),
@@ -274,7 +278,7 @@ impl Pairs {
         let cpu = plan.settings.pin_watcher.map(allowed_cpu).transpose()?;
         let at = self.directory();
         claim::directory_below(&self.paths, self.paths.control_node_path(), Path::new(DIRECTORY))?;
-        let kept = state::read(&at, &clock::boot()).filter(|kept| is_compatible(&kept.plan, &plan));
+        let kept = state::read(&at, &clock::boot())?.filter(|kept| is_compatible(&kept.plan, &plan));
         let registry_path = at.join(registry_file::NAME);
         let opened = registry_file::open(&registry_path, &self.paths.job_id, &plan, kept)?;
         let OpenedRegistry { registry, kept, is_new, replaced } = opened;

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use holdfast_core::durable::is_exhaustion;
 use holdfast_model::Side;
 use holdfast_model::pair::CHECKPOINT_RING;
 use holdfast_process::ObservedProcess;
-use holdfast_shm::{Layout, Registry};
+use holdfast_shm::{Layout, Registry, ShmError};
 use holdfast_wire::pairs::PairsPlan;
 use rustix::process::Signal;
 
@@ -43,6 +44,10 @@ pub(super) fn open(
             Ok(registry) => {
                 kill_registered(&registry);
                 "it is of another plan".to_owned()
+            }
+            // The copies run, and their checkpoints are there.
+            Err(ShmError::Io { what, path, source }) if is_exhaustion(&source) => {
+                return Err(ShmError::Io { what, path, source }.into());
             }
             Err(error) => error.to_string(),
         };

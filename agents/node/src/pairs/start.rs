@@ -264,7 +264,7 @@ mod tests {
             let jobs = BTreeMap::from(["app", "none"].map(|name| (name.to_owned(), JobState::default())));
             work.send(Work::Save(Box::new(StateChange { jobs: Some(jobs), ..StateChange::default() }))).unwrap();
         };
-        let saved = || state_file::read::<State>(&root.path().join("state")).unwrap().jobs["app"].process;
+        let saved = || state_file::read::<State>(&root.path().join("state")).unwrap().unwrap().jobs["app"].process;
         unknown();
         let process = start(0, "app.log").unwrap();
         assert_eq!(saved(), Some(process.id));

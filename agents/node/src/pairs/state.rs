@@ -88,9 +88,17 @@ impl StateChange {
 }
 
 /// The state of an earlier agent. What is of another boot is left out; a damaged file counts as absent.
-pub(super) fn read(directory: &Path, boot: &str) -> Option<State> {
-    let mut state = state_file::read::<State>(&directory.join(STATE))?;
-    state.plan.check().inspect_err(|error| tracing::warn!(%error, "pairs_state_damaged")).ok()?;
+///
+/// # Errors
+/// When descriptors or memory are exhausted: copies of an earlier agent may run.
+pub(super) fn read(directory: &Path, boot: &str) -> Result<Option<State>, PairsError> {
+    let path = directory.join(STATE);
+    let failed = |source| PairsError::Io { action: format!("read {}", path.display()), source };
+    let Some(mut state) = state_file::read::<State>(&path).map_err(failed)? else { return Ok(None) };
+    if let Err(error) = state.plan.check() {
+        tracing::warn!(%error, "pairs_state_damaged");
+        return Ok(None);
+    }
     if state.boot != boot {
         for pair in state.pairs.values_mut() {
             (pair.processes, pair.programs) = ([None, None], [None, None]);
@@ -98,7 +106,7 @@ pub(super) fn read(directory: &Path, boot: &str) -> Option<State> {
         }
         state.jobs.values_mut().for_each(|job| job.process = None);
     }
-    Some(state)
+    Ok(Some(state))
 }
 
 pub(super) fn remove(directory: &Path) -> Result<(), PairsError> {
@@ -117,4 +125,72 @@ pub(super) fn remove_file(path: &Path) -> Result<(), PairsError> {
 
 pub(super) fn write(directory: &Path, state: &State) -> io::Result<()> {
     state_file::write(&directory.join(STATE), state)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use holdfast_core::crash::{EXHAUSTED, Subject};
+    use holdfast_core::temporary;
+    use holdfast_wire::pairs::PairsSettings;
+
+    use super::*;
+
+    const PAIR: u32 = 0;
+    const HELD: Term = Term { epoch: 1, number: 3 };
+    const NEXT: Term = Term { epoch: 1, number: 4 };
+
+    fn plan() -> PairsPlan {
+        let settings = PairsSettings {
+            save_to: None,
+            restore_from: Vec::new(),
+            lease: Duration::from_secs(2),
+            pin_watcher: None,
+            directory: "/p".into(),
+            output: None,
+            environment: BTreeMap::new(),
+        };
+        PairsPlan { epoch: 1, pairs: Vec::new(), jobs: Vec::new(), settings, finished: BTreeSet::new() }
+    }
+
+    fn save(directory: &Path, lease: Term) -> Result<(), String> {
+        let known = read(directory, &clock::boot()).map_err(|error| error.to_string())?;
+        let mut state = known.unwrap_or_else(|| State::of(plan()));
+        let pair = state.pairs.get(&PAIR).cloned().unwrap_or_default();
+        let change =
+            StateChange { pairs: vec![(PAIR, PairState { lease: Some(lease), ..pair })], ..Default::default() };
+        state.change(change);
+        write(directory, &state).map_err(|error| error.to_string())
+    }
+
+    /// An agent that starts again knows the lease that it holds, and under which one a copy has worked.
+    #[test]
+    fn crash_the_lease_of_a_pair() {
+        let prepare = |directory: &Path| {
+            fs::create_dir(directory).unwrap();
+            let mut state = State::of(plan());
+            state.pairs.insert(PAIR, PairState { lease: Some(HELD), worked: Some(HELD), ..PairState::default() });
+            write(directory, &state).unwrap();
+        };
+        let work = |directory: &Path| {
+            temporary::remove_abandoned_below(directory).map_err(|error| error.to_string())?;
+            save(directory, NEXT)
+        };
+        let check = |directory: &Path| {
+            let state = read(directory, &clock::boot()).map_err(|error| error.to_string())?.ok_or("it is gone")?;
+            let pair = state.pairs.get(&PAIR).ok_or("the pair is gone")?;
+            let known = [HELD, NEXT].map(Some).contains(&pair.lease) && pair.worked == Some(HELD);
+            known.then_some(()).ok_or(format!("{pair:?}"))
+        };
+        let result = |directory: &Path| {
+            let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+            format!("{:?} {:?}", read(directory, &clock::boot()).unwrap(), names.collect::<BTreeSet<_>>())
+        };
+        let (prepare, work, check, result): (&dyn Fn(&Path), _, _, _) = (&prepare, &work, &check, &result);
+        let (name, power, errors) = ("lease of a pair", false, EXHAUSTED);
+        let tried = Subject { name, prepare, work, check, result, power, errors }.interrupt();
+        assert!(tried.kills > 3 && tried.errors > 8, "{tried:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! The socket of this node's ranks: one connection a rank, hello first, then calls, one at a time.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,9 +192,17 @@ async fn calls(
         let waiting = (!computes).then(|| agent.watchdog.call(plan.generation, rank, call.name()));
         let result = match call {
             Call::Route { name } => {
-                on_files(collectives, move |collectives| collective::route(collectives, rank, &name)).await
+                let route = move |collectives: &Collectives| collective::route(collectives, rank, &name);
+                on_files(collectives, route).await.map(Reply::Path)
             }
-            Call::Workspace => on_files(collectives, move |collectives| collective::workspace(collectives, rank)).await,
+            Call::RestartFiles => {
+                let list = move |collectives: &Collectives| collective::restart_files(collectives, rank);
+                on_files(collectives, list).await.map(Reply::RestartFiles)
+            }
+            Call::Workspace => {
+                let open = move |collectives: &Collectives| collective::workspace(collectives, rank);
+                on_files(collectives, open).await.map(Reply::Path)
+            }
             Call::Leave => {
                 if let Some(pid) = agent.ranks.leave(rank, connection) {
                     agent.events.add(AgentEvent::RankLeft { generation: plan.generation, rank, pid });
@@ -217,10 +225,10 @@ async fn calls(
 }
 
 /// Carries out a call that works on files: the tasks that answer polls must not do that.
-async fn on_files(
+async fn on_files<T: Send + 'static>(
     collectives: &Arc<Collectives>,
-    work: impl FnOnce(&Collectives) -> Result<PathBuf, CallError> + Send + 'static,
-) -> Result<Reply, Failure> {
+    work: impl FnOnce(&Collectives) -> Result<T, CallError> + Send + 'static,
+) -> Result<T, Failure> {
     let failed = |error: String| Failure::new(FailureKind::Internal, format!("the agent failed: {error}"));
     let turn = FILE_CALLS.acquire().await.map_err(|error| failed(error.to_string()))?;
     let collectives = collectives.clone();
@@ -228,7 +236,7 @@ async fn on_files(
         let _turn = turn;
         work(&collectives)
     });
-    worked.await.map_err(|error| failed(error.to_string()))?.map(Reply::Path).map_err(Failure::from)
+    worked.await.map_err(|error| failed(error.to_string()))?.map_err(Failure::from)
 }
 
 /// Waits for the end of a rank's process, and reports it.

@@ -45,6 +45,9 @@ use crate::watchdog;
 
 /// The longest time for which a poll is held.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
+/// How often an inventory is tried while descriptors or memory are exhausted, and the first pause, which doubles.
+const INVENTORY_TRIES: u32 = 8;
+const INVENTORY_PAUSE: Duration = Duration::from_millis(50);
 /// How long a poll waits for a look at the control directory: a poll must be answered whatever the disks do.
 const LOOK_WITHIN: Duration = Duration::from_millis(200);
 
@@ -113,7 +116,7 @@ impl From<CopyError> for Rejection {
             ref error if error.prevents_writing() => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Unwritable),
             CopyError::Directory(_) => (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest),
             CopyError::Rebuild { .. } => (StatusCode::UNPROCESSABLE_ENTITY, FailureKind::Damaged),
-            CopyError::Durable(_) | CopyError::Prefix(_) | CopyError::Unlisted { .. } => {
+            CopyError::Durable(_) | CopyError::Prefix(_) | CopyError::Store(_) | CopyError::Unlisted { .. } => {
                 (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io)
             }
         };
@@ -135,7 +138,8 @@ impl From<ForgetError> for Rejection {
 
 impl From<StoreError> for Rejection {
     fn from(error: StoreError) -> Self {
-        let failure = Failure::new(FailureKind::Io, error.to_string());
+        let mut failure = Failure::new(FailureKind::Io, error.to_string());
+        failure.retryable = error.is_exhaustion();
         Rejection(StatusCode::INTERNAL_SERVER_ERROR, error.locate(failure))
     }
 }
@@ -354,8 +358,18 @@ async fn end_run(
 }
 
 async fn take_inventory(State(collectives): State<Arc<Collectives>>) -> Answer<Inventory> {
+    let mut pause = INVENTORY_PAUSE;
+    for _ in 1..INVENTORY_TRIES {
+        let agent = collectives.agent.clone();
+        match blocking(move || inventory::inventory(&agent)).await? {
+            Err(error) if error.is_exhaustion() => tracing::warn!(%error, "inventory_tried_again"),
+            inventory => return Ok(Json(inventory?)),
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
     let agent = collectives.agent.clone();
-    Ok(Json(blocking(move || inventory::inventory(&agent)).await?))
+    Ok(Json(blocking(move || inventory::inventory(&agent)).await??))
 }
 
 async fn halt_state(State(collectives): State<Arc<Collectives>>) -> Answer<HaltState> {
@@ -424,8 +438,8 @@ async fn verify(
 
 /// A drain of this node's directories to another prefix directory than the job's leaves the job without the dataset.
 fn is_of_another_job(agent: &Agent, prefix: &Path) -> bool {
-    let planned =
-        memory::read_plan(&agent.paths.control()).and_then(|plan| plan.shared.settings.prefix.canonicalize().ok());
+    let planned = memory::read_plan(&agent.paths.control()).ok().flatten();
+    let planned = planned.and_then(|plan| plan.shared.settings.prefix.canonicalize().ok());
     planned.is_some_and(|planned| prefix.canonicalize().is_ok_and(|prefix| prefix != planned))
 }
 

@@ -9,14 +9,15 @@ use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::prefix::application_name::{ApplicationNameError, LONGEST_APPLICATION_PATH, check_application_name};
 use holdfast_core::prefix::new_directory::longest_name_bytes;
 use holdfast_core::prefix::outputs;
+use holdfast_core::prefix::summary::{self, Summary, SummaryFile};
 use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_core::redundancy::{descriptor, partner};
 use holdfast_core::regular_file;
 use holdfast_core::store::{self, DirectoryName, PrefixError};
 use holdfast_model::{CheckpointId, OutputPath, OutputPathError, Rank};
-use holdfast_wire::rank::GroupPlace;
+use holdfast_wire::rank::{GroupPlace, RestartFile, RestartFiles};
 
-use crate::state::memory::Remembered;
+use crate::state::memory::{Direct, Remembered};
 use crate::store::{Store, StoreError};
 
 /// Why a file cannot be made or read.
@@ -63,6 +64,9 @@ pub enum FileError {
     OutputDirectory { path: PathBuf, source: io::Error },
     #[error("the file {name} could not be recorded: {source}")]
     Record { name: String, source: ControlError },
+    /// The files of other ranks.
+    #[error("the files of the checkpoint to restart from cannot be listed: {0}")]
+    Unlisted(PrefixError),
     /// A file that is to be read is not there.
     #[error("rank {rank} cannot read its file {}: {source}", path.display())]
     Unreadable { rank: Rank, path: PathBuf, source: std::io::Error },
@@ -130,7 +134,7 @@ impl RankFiles<'_> {
 
     /// Where a file of an output belongs below the prefix directory; `None` if the dataset is no output.
     fn output_path(&self, checkpoint: CheckpointId, named: &str) -> Result<Option<OutputPath>, FileError> {
-        let descriptions = self.store.descriptions.read();
+        let descriptions = self.store.descriptions.read()?;
         let Some(dataset) = descriptions.get(&checkpoint).filter(|dataset| dataset.output) else { return Ok(None) };
         let real = fs::canonicalize(self.prefix);
         let prefixes: Vec<&Path> = std::iter::once(self.prefix).chain(real.as_deref().ok()).collect();
@@ -207,17 +211,66 @@ impl RankFiles<'_> {
         Ok(PutBack { directory, files })
     }
 
-    /// The path of a file that is to be read, if it can be opened.
-    pub fn readable(&self, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
+    /// The files of the checkpoint to restart from that the rank can read: its own, unless another number of ranks than
+    /// the `running` ones wrote them.
+    ///
+    /// # Errors
+    /// When the checkpoint is not here, or its summary cannot be read.
+    pub fn restart_files(&self, checkpoint: CheckpointId, running: u32) -> Result<RestartFiles, FileError> {
+        if let Some(direct) = &self.memory.read().direct
+            && let Some(ranks) = direct.written_by
+        {
+            let summary = summary_in(direct)?;
+            let ranks_with_files = (0..ranks).map(Rank);
+            let files = ranks_with_files.flat_map(|rank| {
+                // The summary lists the newest first.
+                let mut files: Vec<RestartFile> = summary
+                    .to_fetch(rank)
+                    .map(|file| RestartFile { name: listed_name(file).to_owned(), rank })
+                    .collect();
+                files.reverse();
+                files
+            });
+            return Ok(RestartFiles { ranks, files: files.collect() });
+        }
+        let own = self.written(checkpoint)?.files.into_iter();
+        let files = own.map(|name| RestartFile { name, rank: self.rank }).collect();
+        Ok(RestartFiles { ranks: running, files })
+    }
+
+    /// The path of a file that is to be read, if it can be opened: that of the rank with this base name, or, if another
+    /// number of ranks wrote the checkpoint, that of any rank.
+    pub fn readable(&self, checkpoint: CheckpointId, named: &str, base_name: &str) -> Result<PathBuf, FileError> {
         let path = match &self.memory.read().direct {
-            Some(direct) => direct.path(self.rank, name),
-            None => self.store.rank_directory(checkpoint, self.rank)?.join(name),
+            Some(direct) if direct.written_by.is_some() && self.store.descriptions.is_output(checkpoint)? => {
+                let summary = summary_in(direct)?;
+                let mut files = summary.by_rank.values().flat_map(|rank| &rank.files).filter(|file| file.fetch);
+                match files.find(|file| listed_name(file) == named).and_then(|file| file.output_path.as_ref()) {
+                    Some(path) => direct.prefix().join(path.as_str()),
+                    None => direct.directory.join(base_name),
+                }
+            }
+            Some(direct) => direct.path(self.rank, base_name),
+            None => self.store.rank_directory(checkpoint, self.rank)?.join(base_name),
         };
         match regular_file::open(&path) {
             Ok(_) => Ok(path),
             Err(source) => Err(FileError::Unreadable { rank: self.rank, path, source }),
         }
     }
+}
+
+/// The summary of a dataset below the prefix.
+fn summary_in(direct: &Direct) -> Result<Summary, FileError> {
+    let name = direct.directory.file_name().unwrap_or_default().to_string_lossy();
+    let directory = DirectoryName::given(&name).map_err(|error| FileError::Unlisted(error.into()))?;
+    let store = store::open(direct.prefix()).map_err(FileError::Unlisted)?;
+    summary::of(&*store, &directory).map_err(FileError::Unlisted)
+}
+
+/// The name by which a file of another rank is routed.
+fn listed_name(file: &SummaryFile) -> &str {
+    file.output_path.as_ref().map_or(&file.name, OutputPath::as_str)
 }
 
 /// A name as it is shown in messages, which a long one would make unreadable.

@@ -163,9 +163,12 @@ impl HaltKeeper {
         Ok(file.check(moment.now, moment.remaining, moment.halt_seconds))
     }
 
-    /// The error of a halt file that cannot be read.
-    pub fn fault(&self) -> Option<String> {
-        HaltFile::read(&self.path).err().map(|error| error.to_string())
+    /// Reads the halt file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn check(&self) -> Result<(), ControlError> {
+        HaltFile::read(&self.path).map(drop)
     }
 
     /// Changes the conditions: first removes, then sets.
@@ -354,7 +357,7 @@ mod tests {
         assert!(keeper.state(&at(0)).met.unwrap().contains("halt.scrinfo"));
         assert!(keeper.reasons(&at(0)).is_err());
         assert!(keeper.decrement(&at(0)).is_err());
-        assert!(keeper.fault().is_some());
+        assert!(keeper.check().is_err());
     }
 
     #[test]

@@ -49,12 +49,16 @@ pub struct Direct {
     /// Where the files of an output are below the prefix directory, by base name.
     #[serde(default)]
     pub output_paths: BTreeMap<Rank, BTreeMap<String, OutputPath>>,
+    /// The number of ranks that wrote the dataset to restart from, if the run has another one: each rank reads any of
+    /// its files, which its summary lists.
+    #[serde(default)]
+    pub written_by: Option<u32>,
 }
 
 impl Direct {
     /// Begins a dataset in a directory.
     pub fn in_directory(directory: PathBuf) -> Self {
-        Direct { directory, files: BTreeMap::new(), output_paths: BTreeMap::new() }
+        Direct { directory, files: BTreeMap::new(), output_paths: BTreeMap::new(), written_by: None }
     }
 
     /// The path of a file of a rank.
@@ -103,12 +107,15 @@ pub struct Remembered {
 
 impl Remembered {
     /// The state on disk if it is of this generation, otherwise a fresh one.
-    pub fn open(control: &Path, generation: Generation) -> Self {
+    ///
+    /// # Errors
+    /// When descriptors or memory are exhausted.
+    pub fn open(control: &Path, generation: Generation) -> io::Result<Self> {
         let path = control.join(MEMBER);
-        let known = state_file::read::<Memory>(&path).filter(|memory| memory.generation == generation);
+        let known = state_file::read::<Memory>(&path)?.filter(|memory| memory.generation == generation);
         let memory = known.unwrap_or(Memory::fresh(generation));
         let direct_files = DirectFiles::open(control.join(DIRECT_FILES), memory.direct_dataset());
-        Remembered { path, memory: Mutex::new(Arc::new(memory)), direct_files: Mutex::new(direct_files) }
+        Ok(Remembered { path, memory: Mutex::new(Arc::new(memory)), direct_files: Mutex::new(direct_files) })
     }
 
     pub fn read(&self) -> Arc<Memory> {
@@ -141,7 +148,10 @@ impl Remembered {
 }
 
 /// The run plan that an earlier agent on this node received.
-pub fn read_plan(control: &Path) -> Option<RunRequest> {
+///
+/// # Errors
+/// When descriptors or memory are exhausted.
+pub fn read_plan(control: &Path) -> io::Result<Option<RunRequest>> {
     state_file::read(&control.join(RUN))
 }
 
@@ -151,8 +161,11 @@ pub fn write_plan(control: &Path, request: &RunRequest) -> io::Result<()> {
 }
 
 /// The last generation of which this node knows that it has ended.
-pub fn read_ended(control: &Path) -> Generation {
-    state_file::read(&control.join(ENDED)).unwrap_or(Generation::NONE)
+///
+/// # Errors
+/// When descriptors or memory are exhausted.
+pub fn read_ended(control: &Path) -> io::Result<Generation> {
+    Ok(state_file::read(&control.join(ENDED))?.unwrap_or(Generation::NONE))
 }
 
 /// Records that a generation has ended: an agent that is restarted takes no part in it.
@@ -167,9 +180,9 @@ mod tests {
     #[test]
     fn a_restarted_agent_finds_the_state_of_its_generation_only() {
         let control = tempfile::tempdir().unwrap();
-        let remembered = Remembered::open(control.path(), Generation(2));
+        let remembered = Remembered::open(control.path(), Generation(2)).unwrap();
         remembered.change(|memory| memory.open = Some(CheckpointId(7))).unwrap();
-        assert_eq!(Remembered::open(control.path(), Generation(2)).read().open, Some(CheckpointId(7)));
-        assert_eq!(Remembered::open(control.path(), Generation(3)).read().open, None);
+        assert_eq!(Remembered::open(control.path(), Generation(2)).unwrap().read().open, Some(CheckpointId(7)));
+        assert_eq!(Remembered::open(control.path(), Generation(3)).unwrap().read().open, None);
     }
 }

@@ -17,7 +17,10 @@ use serde::de::DeserializeOwned;
 const LARGEST: u64 = LINK.bytes as u64;
 
 /// Reads a state file; a file that is damaged or not a state file counts as absent.
-pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+///
+/// # Errors
+/// When descriptors or memory are exhausted: what is in the file is not known then, and must not be replaced.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let read = || -> io::Result<T> {
         let mut bytes = Vec::new();
         regular_file::open_no_link(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
@@ -26,15 +29,14 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
         }
         Ok(payload::from_file(bytes)?)
     };
-    let found = read();
-    if matches!(&found, Err(error) if error.kind() == io::ErrorKind::NotFound) {
-        return None;
-    }
-    found
-        .inspect_err(|error| {
+    match read() {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
             tracing::warn!(path = %path.display(), %error, "state_file_unreadable");
-        })
-        .ok()
+            if durable::is_exhaustion(&error) { Err(error) } else { Ok(None) }
+        }
+    }
 }
 
 pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
@@ -65,10 +67,10 @@ mod tests {
     /// Reads a changed file as each kind of state.
     fn read_all(path: &Path) -> usize {
         let found = [
-            read::<Memory>(path).is_some(),
-            read::<LeaderMemory>(path).is_some(),
-            read::<RunRequest>(path).is_some(),
-            read::<Generation>(path).is_some(),
+            read::<Memory>(path).unwrap().is_some(),
+            read::<LeaderMemory>(path).unwrap().is_some(),
+            read::<RunRequest>(path).unwrap().is_some(),
+            read::<Generation>(path).unwrap().is_some(),
         ];
         found.into_iter().filter(|found| *found).count()
     }

@@ -4,13 +4,11 @@
 //! meanwhile. The caller ensures that no files are added to the checkpoint at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::Permissions;
-use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::control::filemap::{FilemapChange, RankChange};
 use holdfast_core::control::meta::Meta;
+use holdfast_core::owned::remove_any;
 use holdfast_model::{CheckpointId, Rank};
 
 use super::Store;
@@ -33,6 +31,25 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// These checkpoints are going to be deleted for a new one: the space of their large files is freed when that one
+    /// is complete ([`Store::free_behind`]), if there is room for both.
+    pub fn free_later(&self, checkpoints: &[CheckpointId]) {
+        // What a checkpoint that was not completed has left.
+        self.deleted.free();
+        let files: Vec<PathBuf> = {
+            let filemaps = self.filemaps.lock();
+            let ranks = |id: &CheckpointId| filemaps.ranks(*id).into_iter().map(|rank| (*id, rank)).collect::<Vec<_>>();
+            let files = |(id, rank)| self.files_in(&filemaps, id, rank).into_values();
+            checkpoints.iter().flat_map(ranks).flat_map(files).collect()
+        };
+        self.deleted.keep_open(files.iter().map(PathBuf::as_path));
+    }
+
+    /// A checkpoint is complete: frees the space of those that were deleted for it, on another thread.
+    pub fn free_behind(&self) {
+        self.deleted.free_behind();
     }
 
     /// Deletes a checkpoint from this node: files, meta files and directories first, then the entries, then its entry
@@ -63,7 +80,7 @@ impl Store {
         files.values().try_for_each(|real| delete_file(real))?;
         for directory in directories {
             // With all other files in it, which would otherwise never be deleted: the cache is often memory.
-            delete_tree(&directory)?;
+            delete_any(&directory)?;
         }
         self.filemaps.lock().change_all(&FilemapChange::remove_checkpoint(checkpoint))?;
         self.descriptions.forget(checkpoint)?;
@@ -94,8 +111,7 @@ impl Store {
 
     /// Nothing is deleted by path below a directory that another user may have made.
     fn check_directories(&self) -> Result<(), StoreError> {
-        let bases = self.filemaps.lock().bases.clone();
-        Ok(claim::check(&self.paths, &bases)?)
+        Ok(claim::check(&self.paths, &self.bases())?)
     }
 
     /// A rank's files in all slots, below the job's directories. An entry with another path is damaged, or of a cache
@@ -118,51 +134,12 @@ impl Store {
 /// Deletes a checkpoint file and its meta file, or what the application has put in their places. Links are deleted, not
 /// followed.
 fn delete_file(file: &Path) -> Result<(), StoreError> {
-    for path in [file.to_owned(), Meta::path_for(file)] {
-        match std::fs::remove_file(&path) {
-            Ok(()) => {}
-            Err(error) if is_absent(&error) => {}
-            Err(error) if error.kind() == io::ErrorKind::IsADirectory => delete_tree(&path)?,
-            Err(source) => return Err(StoreError::Delete { path, source }),
-        }
-    }
-    Ok(())
+    delete_any(file)?;
+    delete_any(&Meta::path_for(file))
 }
 
-/// Deletes a directory with all that it contains, also if the application made directories in it without access for
-/// their owner: a checkpoint that cannot be deleted would end checkpointing.
-fn delete_tree(directory: &Path) -> Result<(), StoreError> {
-    let deleted = match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            make_accessible(directory).and_then(|()| std::fs::remove_dir_all(directory))
-        }
-        other => other,
-    };
-    match deleted {
-        Err(source) if !is_absent(&source) => Err(StoreError::Delete { path: directory.to_owned(), source }),
-        _ => Ok(()),
-    }
-}
-
-/// Gives the owner access to a directory and to those below it. Links are not followed.
-fn make_accessible(directory: &Path) -> io::Result<()> {
-    let mut left = vec![directory.to_owned()];
-    while let Some(directory) = left.pop() {
-        if !std::fs::symlink_metadata(&directory)?.is_dir() {
-            continue;
-        }
-        std::fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
-        for entry in std::fs::read_dir(&directory)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                left.push(entry.path());
-            }
-        }
-    }
-    Ok(())
-}
-
-/// True if nothing can be at the path: a name that is too long for the file system cannot have been created.
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename)
+/// Deletes what is there, a directory with all that it contains, also if the application made directories in it without
+/// access for their owner: a checkpoint that cannot be deleted would end checkpointing.
+fn delete_any(path: &Path) -> Result<(), StoreError> {
+    remove_any(path).map(drop).map_err(|source| StoreError::Delete { path: path.to_owned(), source: source.into() })
 }

@@ -2,6 +2,7 @@
 //! descriptions that an earlier one wrote.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 
 use holdfast_model::{CheckpointId, Dataset};
@@ -26,14 +27,20 @@ impl Descriptions {
         Descriptions { control: paths.control(), changing: Mutex::default() }
     }
 
-    /// The descriptions; checkpoints without name and output are not listed.
-    pub fn read(&self) -> BTreeMap<CheckpointId, Dataset> {
-        state_file::read(&self.control.join(FILE)).unwrap_or_default()
+    /// The descriptions; checkpoints without name and output are not listed. A damaged file counts as absent.
+    ///
+    /// # Errors
+    /// When descriptors or memory are exhausted.
+    pub fn read(&self) -> Result<BTreeMap<CheckpointId, Dataset>, StoreError> {
+        Ok(state_file::read(&self.control.join(FILE)).map_err(|source| self.failed(source))?.unwrap_or_default())
     }
 
     /// True for a dataset that the application marked as output.
-    pub fn is_output(&self, checkpoint: CheckpointId) -> bool {
-        self.read().get(&checkpoint).is_some_and(|dataset| dataset.output)
+    ///
+    /// # Errors
+    /// As [`Descriptions::read`].
+    pub fn is_output(&self, checkpoint: CheckpointId) -> Result<bool, StoreError> {
+        Ok(self.read()?.get(&checkpoint).is_some_and(|dataset| dataset.output))
     }
 
     /// Records the description of a dataset.
@@ -52,11 +59,14 @@ impl Descriptions {
     /// Changes the file; `change` returns whether it is to be written.
     fn update(&self, change: impl FnOnce(&mut BTreeMap<CheckpointId, Dataset>) -> bool) -> Result<(), StoreError> {
         let _changing = self.changing.lock();
-        let mut known = self.read();
+        let mut known = self.read()?;
         if !change(&mut known) {
             return Ok(());
         }
-        state_file::write(&self.control.join(FILE), &known)
-            .map_err(|source| StoreError::Describe { directory: self.control.clone(), source })
+        state_file::write(&self.control.join(FILE), &known).map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> StoreError {
+        StoreError::Describe { directory: self.control.clone(), source }
     }
 }

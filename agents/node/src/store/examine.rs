@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use holdfast_core::control::filemap::Filemap;
-use holdfast_core::control::meta::Meta;
+use holdfast_core::control::meta::{Meta, UnusableFile};
 use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_model::{CheckpointId, Rank};
 
@@ -35,7 +35,17 @@ pub struct ExaminedFile {
     pub meta: Option<Meta>,
 }
 
-pub fn examine(map: &Filemap, checkpoint: CheckpointId, rank: Rank, paths: &Paths, bases: &[String]) -> Examined {
+/// Examines the files of a rank.
+///
+/// # Errors
+/// When descriptors or memory are exhausted: it is not known then what is there.
+pub fn examine(
+    map: &Filemap,
+    checkpoint: CheckpointId,
+    rank: Rank,
+    paths: &Paths,
+    bases: &[String],
+) -> Result<Examined, UnusableFile> {
     let mut found = Examined::default();
     let mut in_redundancy = None;
     for node_path in map.files(checkpoint, rank) {
@@ -47,12 +57,12 @@ pub fn examine(map: &Filemap, checkpoint: CheckpointId, rank: Rank, paths: &Path
                 continue;
             }
         };
-        let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
         let meta = match Meta::of_usable(&path, checkpoint, rank, found.ranks) {
             Ok(meta) => {
                 found.ranks = Some(meta.ranks).filter(|ranks| *ranks > 0);
                 Some(meta)
             }
+            Err(error) if error.is_exhaustion() => return Err(error),
             Err(error) if is_redundancy_file(name) => {
                 in_redundancy.get_or_insert(error.to_string());
                 None
@@ -61,6 +71,10 @@ pub fn examine(map: &Filemap, checkpoint: CheckpointId, rank: Rank, paths: &Path
                 found.blame(error.to_string());
                 None
             }
+        };
+        let size = match &meta {
+            Some(meta) => meta.size,
+            None => fs::metadata(&path).map_or(0, |metadata| metadata.len()),
         };
         found.files.push(ExaminedFile { name: name.to_owned(), path, size, meta });
     }
@@ -80,11 +94,15 @@ pub fn examine(map: &Filemap, checkpoint: CheckpointId, rank: Rank, paths: &Path
             ));
         }
         Some(_) => {}
-        None if found.files.is_empty() => return found,
+        None if found.files.is_empty() => return Ok(found),
         None => found.blame(format!("checkpoint {checkpoint} of rank {rank} was not finished")),
     }
+    if being_made {
+        // What is there of it is not usable yet.
+        found.files.retain(|file| file.meta.is_some() || !is_redundancy_file(&file.name));
+    }
     found.complete = found.fault.is_none();
-    found
+    Ok(found)
 }
 
 impl Examined {

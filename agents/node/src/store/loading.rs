@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use holdfast_core::control::filemap::log::{self, LogPosition};
 use holdfast_core::control::filemap::{Filemap, MasterFilemap};
+use holdfast_core::durable::is_exhaustion;
 
+use super::error::StoreError;
 use super::names::{level_of, log_path, master_path};
 use crate::directories::paths::Paths;
 
@@ -25,8 +27,11 @@ pub struct OnDisk {
     pub(super) logs: BTreeMap<usize, LogPosition>,
 }
 
-/// Reads the filemaps that the master filemap lists; if it cannot be read, all in the directory.
-pub fn read(paths: &Paths, bases: &[String]) -> OnDisk {
+/// Reads the filemaps that the master filemap lists; if it is damaged, all in the directory.
+///
+/// # Errors
+/// When descriptors or memory are exhausted: nothing is known of the files then.
+pub fn read(paths: &Paths, bases: &[String]) -> Result<OnDisk, StoreError> {
     let mut found = OnDisk::default();
     let master = master_path(paths);
     let listed: Vec<String> = match MasterFilemap::read(&master) {
@@ -34,12 +39,13 @@ pub fn read(paths: &Paths, bases: &[String]) -> OnDisk {
             found.master_is_readable = true;
             master.filemaps().map(str::to_owned).collect()
         }
+        Err(error) if error.is_exhaustion() => return Err(error.into()),
         Err(error) => {
             if !error.is_not_found() {
                 found.faults.push(error.to_string());
                 found.damaged.push(master);
             }
-            in_directory(paths, &mut found.faults)
+            in_directory(paths, &mut found.faults)?
         }
     };
     for node_path in listed {
@@ -65,6 +71,7 @@ pub fn read(paths: &Paths, bases: &[String]) -> OnDisk {
                 found.slots.push((level, map));
                 found.logs.insert(level, position);
             }
+            Err(error) if error.is_exhaustion() => return Err(error.into()),
             Err(error) => {
                 // A missing one was never written: LLNL's library writes the master filemap first.
                 if !error.is_not_found() {
@@ -76,20 +83,21 @@ pub fn read(paths: &Paths, bases: &[String]) -> OnDisk {
     }
     found.slots.sort_by_key(|(level, _)| *level);
     found.slots.dedup_by_key(|(level, _)| *level);
-    found
+    Ok(found)
 }
 
-fn in_directory(paths: &Paths, faults: &mut Vec<String>) -> Vec<String> {
+fn in_directory(paths: &Paths, faults: &mut Vec<String>) -> Result<Vec<String>, StoreError> {
     let control = paths.control();
     let entries = match fs::read_dir(&control) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) if is_exhaustion(&source) => return Err(StoreError::List { path: control, source }),
         Err(error) => {
             faults.push(format!("cannot list the control directory {}: {error}", control.display()));
-            return Vec::new();
+            return Ok(Vec::new());
         }
     };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let filemaps = names.filter(|name| level_of(name).is_some());
-    filemaps.map(|name| format!("{}/{name}", paths.control_node_path())).collect()
+    Ok(filemaps.map(|name| format!("{}/{name}", paths.control_node_path())).collect())
 }

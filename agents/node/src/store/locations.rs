@@ -80,7 +80,7 @@ impl FlushRecord {
     /// Changes the file; `change` returns whether it is to be written.
     fn update(&self, change: impl FnOnce(&mut FlushFile) -> bool) -> Result<(), StoreError> {
         let _changing = self.changing.lock();
-        let mut flush = self.read_to_change();
+        let mut flush = self.read_to_change()?;
         if change(&mut flush) {
             flush.write(&self.path)?;
         }
@@ -90,14 +90,19 @@ impl FlushRecord {
 
     /// A damaged flush file is set aside and begun again: that costs at most an unnecessary flush, while an error would
     /// prevent every further checkpoint.
-    fn read_to_change(&self) -> FlushFile {
-        FlushFile::read(&self.path)
-            .unwrap_or_else(|error| {
+    ///
+    /// # Errors
+    /// When descriptors or memory are exhausted.
+    fn read_to_change(&self) -> Result<FlushFile, StoreError> {
+        match FlushFile::read(&self.path) {
+            Ok(flush) => Ok(flush.unwrap_or_default()),
+            Err(error) if error.is_exhaustion() => Err(error.into()),
+            Err(error) => {
                 tracing::warn!(%error, "flush_file_begun_again");
                 set_aside(std::slice::from_ref(&self.path));
-                None
-            })
-            .unwrap_or_default()
+                Ok(FlushFile::default())
+            }
+        }
     }
 
     /// Blocks every access until the guard is dropped, as a disk that hangs does.

@@ -19,6 +19,7 @@
 //! * [`examine`]: checks that the files of a rank are present and complete;
 //! * [`locations`]: the flush file.
 
+mod deleted;
 mod deletion;
 pub mod descriptions;
 mod entries;
@@ -45,6 +46,7 @@ pub use error::StoreError;
 
 use crate::directories::claim;
 use crate::directories::paths::{Paths, base_name};
+use deleted::DeletedFiles;
 use descriptions::Descriptions;
 use filemaps::Filemaps;
 use loading::OnDisk;
@@ -59,6 +61,7 @@ pub struct Store {
     pub descriptions: Descriptions,
     pub paths: Paths,
     filemaps: Mutex<Filemaps>,
+    deleted: DeletedFiles,
 }
 
 impl Store {
@@ -66,15 +69,15 @@ impl Store {
     /// job's files may lie. Damaged filemaps are listed by [`Store::faults`] and otherwise ignored.
     ///
     /// # Errors
-    /// None: whatever is found, the node can serve.
+    /// When descriptors or memory are exhausted. Whatever is found otherwise, the node can serve.
     pub fn open(paths: Paths, bases: Vec<String>) -> Result<Store, StoreError> {
-        let OnDisk { slots, logs, faults, .. } = loading::read(&paths, &bases);
+        let OnDisk { slots, logs, faults, .. } = loading::read(&paths, &bases)?;
         let position = |level| logs.get(&level).copied().unwrap_or_default();
         let slots =
             slots.into_iter().map(|(level, map)| Slot::new(&paths, level, None, map, position(level))).collect();
         let filemaps = Mutex::new(Filemaps::new(bases, slots, faults));
         let (flush, descriptions) = (FlushRecord::open(&paths), Descriptions::open(&paths));
-        Ok(Store { flush, descriptions, paths, filemaps })
+        Ok(Store { flush, descriptions, paths, filemaps, deleted: DeletedFiles::default() })
     }
 
     /// The files that could not be read at [`Store::open`] or [`Store::begin_run`], and why.
@@ -89,6 +92,7 @@ impl Store {
     /// # Errors
     /// When a filemap cannot be written; what is on disk then still names every file.
     pub fn begin_run(&self, local: &[Rank], bases: &[String]) -> Result<(), StoreError> {
+        self.deleted.free();
         let mut filemaps = self.filemaps.lock();
         let mut all_bases = filemaps.bases.clone();
         for base in bases {
@@ -97,7 +101,7 @@ impl Store {
             }
         }
         filemaps.bases.clone_from(&all_bases);
-        let on_disk = loading::read(&self.paths, &all_bases);
+        let on_disk = loading::read(&self.paths, &all_bases)?;
         let faults = on_disk.faults.clone();
         filemaps.faults.clone_from(&faults);
         let slots = slots::begin_run(&self.paths, on_disk, local)?;
@@ -123,14 +127,18 @@ impl Store {
     }
 
     /// True if all expected files of the rank are present and complete by their meta files. The content is not read.
-    pub fn has(&self, checkpoint: CheckpointId, rank: Rank) -> bool {
+    ///
+    /// # Errors
+    /// When descriptors or memory are exhausted.
+    pub fn has(&self, checkpoint: CheckpointId, rank: Rank) -> Result<bool, StoreError> {
         let (map, bases) = {
             let filemaps = self.filemaps.lock();
-            let Some(map) = filemaps.holder(checkpoint, rank) else { return false };
+            let Some(map) = filemaps.holder(checkpoint, rank) else { return Ok(false) };
             (map.clone(), filemaps.bases.clone())
         };
         // Outside the lock, which a slow file system must not hold.
-        examine::examine(&map, checkpoint, rank, &self.paths, &bases).complete
+        let found = examine::examine(&map, checkpoint, rank, &self.paths, &bases).map_err(StoreError::Unexamined)?;
+        Ok(found.complete)
     }
 
     /// True if as many files of the rank are listed as are expected; they may be missing.
@@ -213,9 +221,17 @@ impl Store {
     }
 
     /// What is on disk now, and the cache bases of the job; for readers that must see what LLNL's library wrote.
-    pub fn on_disk(&self) -> (OnDisk, Vec<String>) {
+    ///
+    /// # Errors
+    /// When descriptors or memory are exhausted.
+    pub fn on_disk(&self) -> Result<(OnDisk, Vec<String>), StoreError> {
         let filemaps = self.filemaps.lock();
-        (loading::read(&self.paths, &filemaps.bases), filemaps.bases.clone())
+        Ok((loading::read(&self.paths, &filemaps.bases)?, filemaps.bases.clone()))
+    }
+
+    /// The cache bases below which the job's files may lie.
+    pub fn bases(&self) -> Vec<String> {
+        self.filemaps.lock().bases.clone()
     }
 
     /// Blocks every access to the filemaps until the guard is dropped, as a disk that hangs does.

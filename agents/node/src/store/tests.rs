@@ -84,8 +84,8 @@ fn checkpoints_of_scr_are_complete() {
     let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
     assert_eq!(store.checkpoints(), [CheckpointId(2), CheckpointId(3)]);
     assert_eq!(store.files(CheckpointId(3), Rank(1)), ["2_of_4_in_0.xor", "rank_1.ckpt"]);
-    assert!(store.has(CheckpointId(3), Rank(1)));
-    assert!(!store.has(CheckpointId(3), Rank(0)), "only the descriptor of the left neighbour");
+    assert!(store.has(CheckpointId(3), Rank(1)).unwrap());
+    assert!(!store.has(CheckpointId(3), Rank(0)).unwrap(), "only the descriptor of the left neighbour");
     assert_eq!(store.descriptor(CheckpointId(3), Rank(0)).unwrap().value("GROUP_RANK"), Some("0"));
     assert_eq!(store.in_base(&base("node1")), [CheckpointId(2), CheckpointId(3)]);
     let locations = store.flush.locations().unwrap();
@@ -96,8 +96,8 @@ fn checkpoints_of_scr_are_complete() {
 fn an_unfinished_checkpoint_is_listed_and_not_complete() {
     let (_root, store) = fixture("a-xor4/killed-mid-checkpoint", "node1");
     assert_eq!(store.files(CheckpointId(2), Rank(1)), ["rank_1.ckpt"]);
-    assert!(!store.has(CheckpointId(2), Rank(1)));
-    assert!(store.has(CheckpointId(1), Rank(1)));
+    assert!(!store.has(CheckpointId(2), Rank(1)).unwrap());
+    assert!(store.has(CheckpointId(1), Rank(1)).unwrap());
 }
 
 #[test]
@@ -106,18 +106,18 @@ fn a_run_with_other_ranks_takes_over_every_entry() {
     store.begin_run(&[Rank(0), Rank(1), Rank(7)], &[base("node1")]).unwrap();
     let again = Store::open(fixture_paths(root.path(), "node1"), vec![base("node1")]).unwrap();
     for store in [&store, &again] {
-        assert!(store.has(CheckpointId(2), Rank(1)) && store.has(CheckpointId(3), Rank(1)));
+        assert!(store.has(CheckpointId(2), Rank(1)).unwrap() && store.has(CheckpointId(3), Rank(1)).unwrap());
         assert_eq!(store.files(CheckpointId(3), Rank(1)), ["2_of_4_in_0.xor", "rank_1.ckpt"]);
         assert!(store.descriptor(CheckpointId(3), Rank(0)).is_some());
     }
-    let (on_disk, _) = again.on_disk();
+    let (on_disk, _) = again.on_disk().unwrap();
     assert_eq!(
         on_disk.slots.iter().map(|(level, map)| (*level, map.all_ranks())).collect::<Vec<_>>(),
         [(0, vec![Rank(0)]), (1, vec![Rank(1)]), (2, vec![]),]
     );
     store.begin_run(&[], &[]).unwrap();
-    assert!(store.has(CheckpointId(3), Rank(1)), "a spare keeps its files");
-    assert_eq!(store.on_disk().0.slots.len(), 1);
+    assert!(store.has(CheckpointId(3), Rank(1)).unwrap(), "a spare keeps its files");
+    assert_eq!(store.on_disk().unwrap().0.slots.len(), 1);
     let control = store.paths.control();
     assert!(!control.join("filemap_1.scrinfo").exists() && !control.join("filemap_3.scrinfo").exists());
 }
@@ -143,7 +143,7 @@ fn a_checkpoint_is_deleted_with_files_directory_and_entries_and_can_be_deleted_a
     assert!(!directory.exists());
     assert_eq!(store.checkpoints(), [CheckpointId(3)]);
     assert!(!store.flush.locations().unwrap().contains_key(&CheckpointId(2)));
-    assert!(store.has(CheckpointId(3), Rank(1)));
+    assert!(store.has(CheckpointId(3), Rank(1)).unwrap());
 }
 
 #[test]
@@ -152,12 +152,12 @@ fn partner_copies_become_own_files_of_a_rank_that_moves_here() {
     let id = *store.checkpoints().last().unwrap();
     let guest = store.ranks(id).into_iter().find(|rank| store.partner(id, *rank).is_some()).unwrap();
     let files = store.files(id, guest);
-    assert!(store.has(id, guest));
+    assert!(store.has(id, guest).unwrap());
     store.begin_run(&[Rank(0)], &[]).unwrap();
     assert!(store.partner(id, guest).is_some());
     store.begin_run(&[Rank(0), guest], &[]).unwrap();
     assert_eq!(store.partner(id, guest), None);
-    assert!(store.has(id, guest));
+    assert!(store.has(id, guest).unwrap());
     assert_eq!(store.files(id, guest), files);
 }
 
@@ -167,11 +167,11 @@ fn entries_move_between_slots_and_keep_their_order() {
     store.begin_run(&[Rank(1), Rank(5)], &[]).unwrap();
     let files = store.files(CheckpointId(3), Rank(1));
     store.move_rank_to_slot(Rank(1), Rank(5)).unwrap();
-    assert_eq!(store.on_disk().0.slots[1].1.all_ranks(), [Rank(1)]);
+    assert_eq!(store.on_disk().unwrap().0.slots[1].1.all_ranks(), [Rank(1)]);
     assert_eq!(store.files(CheckpointId(3), Rank(1)), files);
     store.move_rank_to_slot(Rank(1), Rank(1)).unwrap();
     assert_eq!(store.files(CheckpointId(3), Rank(1)), files);
-    assert!(store.has(CheckpointId(3), Rank(1)));
+    assert!(store.has(CheckpointId(3), Rank(1)).unwrap());
     assert!(matches!(store.move_rank_to_slot(Rank(1), Rank(9)), Err(StoreError::NoSlot(Rank(9)))));
 }
 
@@ -182,15 +182,15 @@ fn a_damaged_filemap_is_reported_and_hides_no_other() {
     let control = store.paths.control();
     fs::write(control.join("filemap_1.scrinfo"), "not a filemap").unwrap();
     let again = Store::open(fixture_paths(root.path(), "node1"), vec![base("node1")]).unwrap();
-    assert!(again.has(CheckpointId(3), Rank(1)));
+    assert!(again.has(CheckpointId(3), Rank(1)).unwrap());
     assert!(again.faults()[0].contains("filemap_1.scrinfo"), "{:?}", again.faults());
     again.begin_run(&[Rank(1), Rank(5)], &[]).unwrap();
-    assert!(again.has(CheckpointId(3), Rank(1)));
+    assert!(again.has(CheckpointId(3), Rank(1)).unwrap());
     assert!(control.join("filemap_1.scrinfo.damaged").exists());
 
     fs::write(control.join("filemap.scrinfo"), "").unwrap();
     let again = Store::open(fixture_paths(root.path(), "node1"), vec![base("node1")]).unwrap();
-    assert!(again.has(CheckpointId(3), Rank(1)), "found without the master filemap");
+    assert!(again.has(CheckpointId(3), Rank(1)).unwrap(), "found without the master filemap");
     assert_eq!(again.faults().len(), 1);
 }
 
@@ -206,7 +206,7 @@ fn entries_outside_of_the_job_s_directories_are_ignored() {
     hostile.set_expected(id, Rank(0), 1);
     hostile.write(&store.paths.control().join("filemap_0.scrinfo")).unwrap();
     store.begin_run(&[Rank(0)], &[]).unwrap();
-    assert!(!store.has(id, Rank(0)));
+    assert!(!store.has(id, Rank(0)).unwrap());
     store.delete(id).unwrap();
     assert!(outside.exists() && store.checkpoints().is_empty());
     assert!(
@@ -237,7 +237,7 @@ fn a_crash_between_any_two_files_of_a_redistribution_loses_no_entry() {
     let (root, store) = fixture("a-xor4/killed-before-flush", "node1");
     store.begin_run(&[Rank(0), Rank(1)], &[]).unwrap();
     let control = store.paths.control();
-    let (on_disk, _) = store.on_disk();
+    let (on_disk, _) = store.on_disk().unwrap();
     let (first, second) = (&on_disk.slots[0].1, &on_disk.slots[1].1);
     // The steps of `begin_run(&[Rank(1), Rank(0)])`: all entries in a further file, then slot by slot, then without
     // that file.
@@ -249,7 +249,7 @@ fn a_crash_between_any_two_files_of_a_redistribution_loses_no_entry() {
     let master = fs::read(control.join("filemap.scrinfo")).unwrap();
     let check_all_entries = || {
         let store = Store::open(fixture_paths(root.path(), "node1"), vec![base("node1")]).unwrap();
-        assert!(store.has(CheckpointId(2), Rank(1)) && store.has(CheckpointId(3), Rank(1)));
+        assert!(store.has(CheckpointId(2), Rank(1)).unwrap() && store.has(CheckpointId(3), Rank(1)).unwrap());
         assert_eq!(store.files(CheckpointId(3), Rank(1)), ["2_of_4_in_0.xor", "rank_1.ckpt"]);
         assert!(store.descriptor(CheckpointId(3), Rank(0)).is_some());
         store
@@ -272,5 +272,5 @@ fn a_crash_between_any_two_files_of_a_redistribution_loses_no_entry() {
     assert!(!control.join("filemap_2.scrinfo").exists());
     assert_eq!(fs::read(control.join("filemap.scrinfo")).unwrap(), master);
     let store = check_all_entries();
-    assert_eq!(store.on_disk().0.slots[0].1.all_ranks(), [Rank(1)]);
+    assert_eq!(store.on_disk().unwrap().0.slots[0].1.all_ranks(), [Rank(1)]);
 }

@@ -1,5 +1,6 @@
 //! Streams of raw bytes over TLS, read and written by threads that may block.
 
+use std::fmt::Debug;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
@@ -11,15 +12,70 @@ use tokio::sync::oneshot;
 /// The buffer of TLS for a few pieces, so that one call of `write` becomes few system calls.
 const BUFFER: usize = 1 << 20;
 
+/// What carries the bytes of a stream: TLS on a socket; in the simulation, memory.
+pub(crate) trait Connection: Read + Write + Debug + Send {
+    /// Nothing in memory has one.
+    fn socket(&self) -> Option<&TcpStream>;
+
+    /// Another handle on the connection, with which it can be closed.
+    fn closer(&self) -> io::Result<Closer>;
+
+    /// True if bytes have arrived that can be read at once.
+    fn has_arrived(&mut self) -> io::Result<bool>;
+}
+
+/// Closes a connection: reads and writes of its ends get an error, or the end of the stream.
+pub(crate) struct Closer(Box<dyn Fn() + Send + Sync>);
+
+impl Closer {
+    pub(crate) fn new(close: impl Fn() + Send + Sync + 'static) -> Self {
+        Closer(Box::new(close))
+    }
+
+    pub(crate) fn close(&self) {
+        (self.0)();
+    }
+}
+
+impl Debug for Closer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Closer")
+    }
+}
+
+/// Both sides of TLS are connections alike.
+macro_rules! tls_connection {
+    ($side:ty) => {
+        impl Connection for StreamOwned<$side, TcpStream> {
+            fn socket(&self) -> Option<&TcpStream> {
+                Some(&self.sock)
+            }
+
+            fn closer(&self) -> io::Result<Closer> {
+                let socket = self.sock.try_clone()?;
+                Ok(Closer::new(move || drop(socket.shutdown(Shutdown::Both))))
+            }
+
+            fn has_arrived(&mut self) -> io::Result<bool> {
+                let state = self.conn.process_new_packets().map_err(io::Error::other)?;
+                Ok(state.plaintext_bytes_to_read() > 0)
+            }
+        }
+    };
+}
+
+tls_connection!(ClientConnection);
+tls_connection!(ServerConnection);
+
 #[derive(Debug)]
 pub struct OutgoingStream {
-    stream: StreamOwned<ClientConnection, TcpStream>,
+    stream: Box<dyn Connection>,
     pub node: NodeName,
 }
 
 #[derive(Debug)]
 pub struct IncomingStream {
-    stream: StreamOwned<ServerConnection, TcpStream>,
+    stream: Box<dyn Connection>,
     pub node: NodeName,
     /// Receives it back when its step is over, to wait for the next hello on it.
     back: Option<oneshot::Sender<IncomingStream>>,
@@ -28,12 +84,16 @@ pub struct IncomingStream {
 impl OutgoingStream {
     pub(super) fn new(mut connection: ClientConnection, socket: TcpStream, node: NodeName) -> Self {
         connection.set_buffer_limit(Some(BUFFER));
-        OutgoingStream { stream: StreamOwned::new(connection, socket), node }
+        Self::over(StreamOwned::new(connection, socket), node)
+    }
+
+    pub(crate) fn over(connection: impl Connection + 'static, node: NodeName) -> Self {
+        OutgoingStream { stream: Box::new(connection), node }
     }
 
     /// The socket, with which the connection can be closed.
     pub(super) fn socket(&self) -> io::Result<TcpStream> {
-        self.stream.sock.try_clone()
+        self.stream.socket().ok_or(io::ErrorKind::NotConnected)?.try_clone()
     }
 }
 
@@ -48,12 +108,16 @@ impl IncomingStream {
         socket.set_nonblocking(false)?;
         socket.set_nodelay(true)?;
         connection.set_buffer_limit(Some(BUFFER));
-        Ok(IncomingStream { stream: StreamOwned::new(connection, socket), node, back: None })
+        Ok(Self::over(StreamOwned::new(connection, socket), node))
+    }
+
+    pub(crate) fn over(connection: impl Connection + 'static, node: NodeName) -> Self {
+        IncomingStream { stream: Box::new(connection), node, back: None }
     }
 
     /// Limits how long it may carry no data.
     pub(crate) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        set_timeout(&self.stream.sock, timeout)
+        self.stream.socket().map_or(Ok(()), |socket| set_timeout(socket, timeout))
     }
 
     /// Receives the stream back if its step ends without error; otherwise the receiver gets an error.
@@ -73,22 +137,27 @@ impl IncomingStream {
 
     /// Waits until there is something to read, or the peer has closed it.
     pub(crate) async fn readable(&mut self) -> io::Result<()> {
-        let state = self.stream.conn.process_new_packets().map_err(io::Error::other)?;
-        if state.plaintext_bytes_to_read() > 0 {
+        if self.stream.has_arrived()? {
             return Ok(());
         }
-        let socket = self.stream.sock.try_clone()?;
+        let Some(own) = self.stream.socket() else { return Ok(()) };
+        let socket = own.try_clone()?;
         socket.set_nonblocking(true)?;
         let waiting = tokio::net::TcpStream::from_std(socket)?;
         let readable = waiting.readable().await;
         drop(waiting);
-        self.stream.sock.set_nonblocking(false)?;
+        own.set_nonblocking(false)?;
         readable
     }
 
     /// The socket, with which the connection can be closed.
     pub fn socket(&self) -> Option<TcpStream> {
-        self.stream.sock.try_clone().ok()
+        self.stream.socket()?.try_clone().ok()
+    }
+
+    /// Another handle on the connection, with which it can be closed while a thread reads it.
+    pub(crate) fn closer(&self) -> io::Result<Closer> {
+        self.stream.closer()
     }
 }
 
@@ -97,17 +166,17 @@ macro_rules! end_of_stream {
     ($end:ty) => {
         impl Read for $end {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                self.stream.read(buffer).map_err(|error| explain(&self.stream.sock, error))
+                self.stream.read(buffer).map_err(|error| explain(self.stream.socket(), error))
             }
         }
 
         impl Write for $end {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                self.stream.write(bytes).map_err(|error| explain(&self.stream.sock, error))
+                self.stream.write(bytes).map_err(|error| explain(self.stream.socket(), error))
             }
 
             fn flush(&mut self) -> io::Result<()> {
-                self.stream.flush().map_err(|error| explain(&self.stream.sock, error))
+                self.stream.flush().map_err(|error| explain(self.stream.socket(), error))
             }
         }
 
@@ -115,7 +184,7 @@ macro_rules! end_of_stream {
             /// The list of open connections also holds the socket, which would otherwise stay open, and the peer would
             /// wait.
             fn drop(&mut self) {
-                let _ = self.stream.sock.shutdown(Shutdown::Both);
+                self.stream.socket().map(|socket| socket.shutdown(Shutdown::Both));
             }
         }
     };
@@ -132,9 +201,9 @@ pub(super) fn set_timeout(socket: &TcpStream, timeout: Duration) -> io::Result<(
 }
 
 /// Names the limit in the error of a socket that has reached it.
-fn explain(socket: &TcpStream, error: io::Error) -> io::Error {
-    match socket.read_timeout() {
-        Ok(Some(timeout)) if error.kind() == io::ErrorKind::WouldBlock => {
+fn explain(socket: Option<&TcpStream>, error: io::Error) -> io::Error {
+    match socket.map(TcpStream::read_timeout) {
+        Some(Ok(Some(timeout))) if error.kind() == io::ErrorKind::WouldBlock => {
             let why = format!("no data for {} s (checkpoint.stream_timeout)", timeout.as_secs_f64());
             io::Error::new(io::ErrorKind::TimedOut, why)
         }

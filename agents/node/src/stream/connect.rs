@@ -65,6 +65,10 @@ impl Streams {
         purpose: Purpose,
         timeout: Duration,
     ) -> Result<OutgoingStream, StreamError> {
+        #[cfg(feature = "simulation")]
+        if let Some(network) = self.network.get() {
+            return Ok(network.connect(&self.own.node, node, &purpose));
+        }
         if matches!(purpose, Purpose::Group(_))
             && let Some(kept) = self.idle.take(generation, node)
         {
@@ -103,6 +107,10 @@ impl Streams {
 
     /// The step on this stream has ended without error: the stream is kept for the next one.
     pub fn keep(&self, generation: Generation, stream: OutgoingStream) {
+        #[cfg(feature = "simulation")]
+        if self.network.get().is_some() {
+            return;
+        }
         self.idle.keep(generation, stream);
     }
 

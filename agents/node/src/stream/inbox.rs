@@ -27,6 +27,9 @@ pub struct Streams {
     pub(super) idle: IdleConnections,
     /// Made at the first connection.
     pub(super) config: OnceLock<Arc<ClientConfig>>,
+    /// In place of sockets.
+    #[cfg(feature = "simulation")]
+    pub(crate) network: OnceLock<Arc<crate::simulation::Network>>,
 }
 
 type Key = (Generation, Purpose);
@@ -71,6 +74,8 @@ impl Streams {
             state: Mutex::default(),
             idle: IdleConnections::default(),
             config: OnceLock::new(),
+            #[cfg(feature = "simulation")]
+            network: OnceLock::new(),
         }
     }
 
@@ -124,6 +129,10 @@ impl Streams {
         purpose: &Purpose,
         timeout: Duration,
     ) -> Result<IncomingStream, StreamError> {
+        #[cfg(feature = "simulation")]
+        if let Some(network) = self.network.get() {
+            return network.claim(&self.own.node, purpose);
+        }
         let incoming = self.wait_for(generation, purpose, timeout / CONNECTION_PART)?;
         let broken = |source| StreamError::Connection { node: incoming.node.clone(), source };
         incoming.set_timeout(timeout).map_err(broken)?;

@@ -14,6 +14,9 @@ mod error;
 mod idle;
 mod inbox;
 
+pub(crate) use bulk::Closer;
+#[cfg(feature = "simulation")]
+pub(crate) use bulk::Connection;
 pub use bulk::{IncomingStream, OutgoingStream};
 pub(crate) use connect::PeerConnector;
 pub use error::StreamError;

@@ -12,11 +12,11 @@ use holdfast_model::pair::{
     PairChange, PairCommand, PairConfig, PairStatus, RestartBackOff, Revocation, Side, Term,
 };
 use holdfast_model::{
-    CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode,
-    FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Level, Location,
-    Locations, NeedPolicy, NodeName, NumberName, OutputPath, Placement, Progress, Protection, Rank, RankDescriptor,
-    RankEnd, RankPlace, RestartPolicy, RestartSource, RunNode, Scheme, Task, Timestamp, VariablesLayout,
-    VariablesPolicy,
+    AsyncRedundancy, CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind,
+    FlushMode, FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Level,
+    LevelPolicy, Location, Locations, NeedPolicy, NodeName, NumberName, OutputPath, Placement, Progress, Protection,
+    Rank, RankDescriptor, RankEnd, RankPlace, RestartPolicy, RestartRanks, RestartSource, RunNode, Scheme, Task,
+    Timestamp, VariablesLayout, VariablesPolicy,
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
@@ -37,7 +37,10 @@ use holdfast_wire::peer::{
     ToMirror,
 };
 use holdfast_wire::plan::{PlanParts, RunRequest};
-use holdfast_wire::rank::{Awaited, Call, GroupPlace, Hello, Interface, ProgramState, Reply, Restart, ToAgent, ToRank};
+use holdfast_wire::rank::{
+    Awaited, Call, GroupPlace, Hello, Interface, ProgramState, Reply, Restart, RestartFile, RestartFiles, ToAgent,
+    ToRank,
+};
 use holdfast_wire::run::{
     AgentReady, AgentStart, Cache, CheckpointSchedule, FaultInjection, FaultPoint, Lookup, RunPlan, Settings,
     SharedStart, SourceName, TrustMaterial, Watchdog,
@@ -75,6 +78,7 @@ pub fn calls() -> Vec<Call> {
         Call::Drop { name: name() },
         Call::Delete { name: name() },
         Call::Route { name: "ckpt/rank_0.dat".to_owned() },
+        Call::RestartFiles,
         Call::Complete { valid: true },
         Call::CompleteRestart { valid: false },
         Call::StartLevel { level: Level::Partner, id: 7 },
@@ -102,6 +106,7 @@ fn replies() -> Vec<Reply> {
     let restart = Restart {
         checkpoint: Some(CHECKPOINT),
         source: RestartSource::Cache,
+        written_by: Some(5),
         directory: Some("/tmp/u/scr.17/index.0/checkpoint.3".into()),
         files: vec!["a".to_owned(), "b".to_owned()],
         level: None,
@@ -118,6 +123,10 @@ fn replies() -> Vec<Reply> {
         },
         Reply::Name(Some("step 7".to_owned())),
         Reply::Path("/tmp/file".into()),
+        Reply::RestartFiles(RestartFiles {
+            ranks: 2,
+            files: vec![RestartFile { name: "rank_1.dat".to_owned(), rank: Rank(1) }],
+        }),
         Reply::Completed { checkpoint: CHECKPOINT, kept: true, halt: None },
         Reply::Gathered(vec![Payload::from(vec![1; 10]), Payload::default(), Payload::from(vec![2; 50])]),
         Reply::Awaited(Awaited::Checkpoint),
@@ -238,11 +247,17 @@ pub fn orders(directory: &Path) -> Vec<Order> {
         Order::Delete { checkpoints: vec![CheckpointId(1)], all_but: Some([CHECKPOINT].into()) },
         Order::Prepare { checkpoint, delete: vec![CheckpointId(2)], members: vec![member(0), member(1)] },
         Order::Seal { checkpoint, ranks: 4, crc: SealCrc::Compute },
-        Order::Encode { checkpoint, groups: vec![group()], crc: true, only: Some(vec![Rank(0)]) },
+        Order::Encode {
+            checkpoint,
+            groups: vec![group()],
+            crc: true,
+            only: Some(vec![Rank(0)]),
+            limits: CopyLimits::NONE,
+        },
         Order::Commit { checkpoint },
         Order::Discard { checkpoint, ranks: vec![Rank(1)] },
         Order::Transfer { checkpoint, outgoing, incoming: vec![member(1)] },
-        Order::Adopt { checkpoint, members: vec![member(0)] },
+        Order::Adopt { checkpoint, members: vec![member(0)], restart: true },
         Order::Verify { checkpoint, ranks: vec![Rank(0), Rank(1)] },
         Order::Rebuild { checkpoint, groups: vec![rebuild] },
         Order::Fetch { checkpoint, directory: directory.clone(), ranks: vec![fetch], total_ranks: 4, width: 2 },
@@ -258,12 +273,18 @@ pub fn orders(directory: &Path) -> Vec<Order> {
             checkpoint,
             directory: directory.clone(),
             files: [(Rank(1), vec![dataset_file()])].into(),
+            limits: CopyLimits::NONE,
         },
         Order::Describe { checkpoint, dataset: Dataset { name: Some("step 7".to_owned()), ..Dataset::default() } },
         Order::OpenDirect { checkpoint, directory: directory.clone() },
         Order::SealDirect { checkpoint },
         Order::CloseDirect { checkpoint },
-        Order::ReadDirect { checkpoint, directory, files: BTreeMap::from([(Rank(0), vec![dataset_file()])]) },
+        Order::ReadDirect {
+            checkpoint,
+            directory,
+            files: BTreeMap::from([(Rank(0), vec![dataset_file()])]),
+            written_by: Some(3),
+        },
         Order::Note { checkpoint, locations: Locations { cache: true, pfs: true, flushing: false } },
         Order::Halt { state: halt_state() },
     ]
@@ -274,7 +295,11 @@ pub fn deliveries(directory: &Path) -> Vec<Delivery> {
     let delivery = |message| Delivery { addresses: vec![("node1".into(), endpoint)], message };
     let orders = orders(directory).into_iter().zip(1..).map(|(what, order)| ToMember::Order { order, what });
     let results = replies().into_iter().zip(1..).map(|(reply, seq)| ToMember::Results { seq, outcome: Ok(reply) });
-    let others = [ToMember::Cancel { order: 3 }, ToMember::Results { seq: 9, outcome: Err(failure()) }];
+    let others = [
+        ToMember::Cancel { order: 3 },
+        ToMember::LiftLimits { order: 3 },
+        ToMember::Results { seq: 9, outcome: Err(failure()) },
+    ];
     orders.chain(results).chain(others).map(delivery).collect()
 }
 
@@ -302,7 +327,18 @@ pub fn settings(prefix: &Path) -> Settings {
         prefix: prefix.to_owned(),
         caches: vec![Cache { base: BASE.to_owned(), keep: 2 }],
         descriptors: vec![descriptor().descriptor],
-        restart: RestartPolicy { distribute: true, fetch: true, fetch_width: 256, from_prefix: true },
+        levels: [(
+            0,
+            LevelPolicy { behind: Some(AsyncRedundancy { bandwidth: 1 << 30, percent: 50.0 }), keep: Some(2) },
+        )]
+        .into(),
+        restart: RestartPolicy {
+            distribute: true,
+            fetch: true,
+            fetch_width: 256,
+            from_prefix: true,
+            ranks: RestartRanks::Any,
+        },
         flush: FlushPolicy {
             every: 1,
             mode: FlushMode::Sync,
@@ -421,26 +457,44 @@ pub fn poll_reply() -> PollReply {
             checkpoint: Some(checkpoint),
             protected: Some(true),
             source: RestartSource::Cache,
+            written_by: None,
             rebuilt: vec![Rank(1)],
             moved: vec![Rank(2)],
             millis: 8,
         },
         AgentEvent::CheckpointStarted { generation, checkpoint },
         AgentEvent::EncodeStarted { generation, checkpoint },
+        AgentEvent::FlushRequested { generation, checkpoint },
         AgentEvent::RebuildStarted { generation, checkpoint, ranks: vec![Rank(1)] },
         AgentEvent::CheckpointComplete {
             generation,
             checkpoint,
             scheme: Scheme::new("XOR"),
+            descriptor: None,
             protected: true,
             level: Some(Level::Parity.number()),
             bytes: 9,
             millis: 8,
         },
-        AgentEvent::CheckpointProtected { generation, checkpoint, scheme: Scheme::new("XOR"), millis: 9 },
+        AgentEvent::CheckpointProtected {
+            generation,
+            checkpoint,
+            scheme: Scheme::new("XOR"),
+            descriptor: Some(1),
+            survives: Some(1),
+            millis: 9,
+        },
+        AgentEvent::ProtectionFailed { generation, checkpoint, reason: "no space".to_owned() },
         AgentEvent::CheckpointFailed { generation, checkpoint, reason: "no space".to_owned(), ended: false },
         AgentEvent::RankRefused { generation, rank: Rank(1), reason: "another source".to_owned() },
-        AgentEvent::RanksBlocked { generation, checkpoint, millis: 7 },
+        AgentEvent::RanksBlocked {
+            generation,
+            checkpoint,
+            millis: 7,
+            redundancy_millis: 3,
+            earlier_redundancy_millis: 1,
+            flush_millis: 2,
+        },
         AgentEvent::Flushed { generation, checkpoint, directory: "scr.3".to_owned(), millis: 8 },
         AgentEvent::PlainFilesKept { checkpoint, directory: "scr.3".to_owned(), reason: "no space".to_owned() },
         AgentEvent::OutputNotPlaced {

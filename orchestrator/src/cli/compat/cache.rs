@@ -8,7 +8,6 @@ use holdfast_agent::agent::inventory;
 use holdfast_agent::copy::drain::copy_alone;
 use holdfast_agent::directories::paths::Paths;
 use holdfast_agent::store::Store;
-use holdfast_core::hostlist;
 use holdfast_core::redundancy::drainable::{Drainability, drainable};
 use holdfast_core::redundancy::numbers::SchemeNumber;
 use holdfast_core::redundancy::registry;
@@ -18,7 +17,7 @@ use holdfast_model::{
 use holdfast_wire::agent::CopyRequest;
 
 use super::arguments::{parse, usage};
-use super::hosts::expand;
+use super::job_nodes::{JobNodes, UsableNodes};
 use super::result::{CompatError, ExitResult, NO, YES, failed, print, refused};
 use super::{directories, node_commands};
 use crate::host::host_name;
@@ -50,6 +49,7 @@ pub(super) fn inspect_cache(words: &[String]) -> ExitResult {
     let args: InspectCacheArgs = parse(words)?;
     let control = args.filemap.parent().unwrap_or(Path::new("."));
     let inventory = inventory::of_store(&node_commands::own_name(), &store(control)?);
+    let inventory = inventory.map_err(|error| failed(&error))?;
     for holding in inventory.holdings.iter().filter(|holding| holding.complete) {
         let Some(known) = &holding.descriptor else { continue };
         let (id, rank, scheme) = (holding.checkpoint, holding.rank, known.descriptor.scheme);
@@ -108,35 +108,16 @@ fn holding(line: &str) -> Option<Holding> {
 #[derive(Parser)]
 #[command(name = "scr_inspect", no_binary_name = true, infer_long_args = true)]
 struct InspectArgs {
-    /// The nodes of the job [default: those of the allocation]
-    #[arg(short, long, value_name = "HOSTS")]
-    jobset: Option<String>,
-    /// The nodes that can be used [default: all but those of `--down`]
-    #[arg(short, long, value_name = "HOSTS")]
-    up: Option<String>,
-    /// The nodes that cannot be used
-    #[arg(short, long, value_name = "HOSTS")]
-    down: Option<String>,
-    /// The control directory
-    #[arg(short, long, value_name = "DIR")]
-    from: PathBuf,
+    #[command(flatten)]
+    nodes: JobNodes,
     #[arg(short, long)]
     verbose: bool,
 }
 
 pub(super) fn inspect(words: &[String]) -> ExitResult {
     let args: InspectArgs = parse(words)?;
-    let Some(list) = args.jobset.or_else(directories::node_list) else {
-        print("scr_inspect: ERROR: Could not determine nodeset.")?;
-        return Ok(NO);
-    };
-    let nodes = expand(&list)?;
-    let up = match (&args.down, &args.up) {
-        (Some(down), _) => hostlist::subtract(&nodes, &expand(down)?),
-        (None, Some(up)) => expand(up)?,
-        (None, None) => nodes,
-    };
-    let filemap = args.from.join("filemap.scrinfo").to_string_lossy().into_owned();
+    let Some(UsableNodes { up, .. }) = args.nodes.usable("scr_inspect")? else { return Ok(NO) };
+    let filemap = args.nodes.from.join("filemap.scrinfo").to_string_lossy().into_owned();
     let answers = node_commands::run_on(&up, None, "scr_inspect_cache", &[filemap])?;
     let inventory = |(node, lines): (NodeName, Vec<String>)| Inventory {
         node: Some(node),

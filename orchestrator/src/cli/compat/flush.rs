@@ -9,7 +9,7 @@ use holdfast_core::hostlist;
 use holdfast_model::{CheckpointId, NodeName};
 
 use super::arguments::parse;
-use super::hosts::expand;
+use super::job_nodes::{JobNodes, UsableNodes};
 use super::node_commands::{self, NodeLines};
 use super::result::{CompatError, ExitResult, NO, YES, print};
 use super::scripts::date;
@@ -20,21 +20,11 @@ use crate::params::value;
 #[derive(Parser)]
 #[command(name = "scr_flush", no_binary_name = true, infer_long_args = true)]
 struct FlushArgs {
-    /// The nodes of the job [default: those of the allocation]
-    #[arg(short, long, value_name = "HOSTS")]
-    jobset: Option<String>,
-    /// The nodes that can be used [default: all but those of `--down`]
-    #[arg(short, long, value_name = "HOSTS")]
-    up: Option<String>,
-    /// The nodes that cannot be used
-    #[arg(short, long, value_name = "HOSTS")]
-    down: Option<String>,
+    #[command(flatten)]
+    nodes: JobNodes,
     /// The checkpoint
     #[arg(short, long)]
     id: u64,
-    /// The control directory
-    #[arg(short, long, value_name = "DIR")]
-    from: PathBuf,
     /// The directory to copy to
     #[arg(short, long, value_name = "DIR")]
     to: PathBuf,
@@ -45,22 +35,7 @@ struct FlushArgs {
 
 pub(super) fn flush(words: &[String]) -> ExitResult {
     let args: FlushArgs = parse(words)?;
-    let Some(list) = args.jobset.clone().or_else(directories::node_list) else {
-        print("scr_flush: ERROR: Could not determine nodeset.")?;
-        return Ok(NO);
-    };
-    let nodes = expand(&list)?;
-    let (up, down) = match (&args.down, &args.up) {
-        (Some(down), _) => {
-            let down = expand(down)?;
-            (hostlist::subtract(&nodes, &down), down)
-        }
-        (None, Some(up)) => {
-            let up = expand(up)?;
-            (up.clone(), hostlist::subtract(&nodes, &up))
-        }
-        (None, None) => (nodes, Vec::new()),
-    };
+    let Some(UsableNodes { up, down }) = args.nodes.usable("scr_flush")? else { return Ok(NO) };
     let parameters = directories::parameters()?;
     let buffer = parameters.read("SCR_FILE_BUF_SIZE", value::buffer).unwrap_or(1 << 20);
     let crc = parameters.read("SCR_CRC_ON_FLUSH", value::switch).unwrap_or(true);
@@ -71,7 +46,7 @@ pub(super) fn flush(words: &[String]) -> ExitResult {
     let copy = |nodes: &[NodeName], partners_only: bool, down: &[NodeName]| {
         let path = |path: &PathBuf| path.to_string_lossy().into_owned();
         let numbers = [u64::from(crc), u64::from(partners_only)].map(|number| number.to_string());
-        let mut words = vec![path(&args.from), args.id.to_string(), path(&args.to), buffer.to_string()];
+        let mut words = vec![path(&args.nodes.from), args.id.to_string(), path(&args.to), buffer.to_string()];
         words.extend(numbers);
         words.extend(down.iter().map(ToString::to_string));
         let answers = node_commands::run_on(nodes, None, "scr_copy", &words)?;

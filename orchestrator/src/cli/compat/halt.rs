@@ -1,15 +1,13 @@
 //! `scr_halt`, and `scr_halt_cntl`, which it runs on the nodes of a job.
 
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::Local;
 use clap::Parser;
 use holdfast_core::control::halt::{HaltFile, local_time, reason};
+use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::{HaltCondition, NodeName};
 use holdfast_wire::run::job_directory;
 
@@ -295,16 +293,12 @@ pub(super) fn halt_cntl(words: &[String]) -> ExitResult {
         }
         print("")?;
         if let Some(directory) = args.file.parent() {
-            make_directory(directory)?;
+            durable::create_directory(directory, CreationMode::Private).map_err(|error| failed(&error))?;
         }
         update(&args, &unsets)?
     };
     print_conditions(&args.file, &halt)?;
     Ok(YES)
-}
-
-fn make_directory(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 /// Changes the halt file in the order in which SCR does, and returns it.
@@ -350,4 +344,44 @@ fn print_conditions(file: &Path, halt: &HaltFile) -> Result<(), CompatError> {
         print("  None")?;
     }
     lines.into_iter().flatten().try_for_each(print)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use holdfast_core::crash::{ALL_ERRORS, Subject};
+
+    use super::*;
+
+    #[test]
+    fn crash_the_halt_file_of_a_node() {
+        let file = |control: &Path| control.join("halt.scrinfo");
+        let prepare = |control: &Path| {
+            fs::create_dir(control).unwrap();
+            HaltFile::update(&file(control), |halt| halt.set_number(HaltCondition::Seconds, 1200)).unwrap();
+        };
+        let work = |control: &Path| {
+            let words = [format!("-f{}", file(control).display()), "-c3".to_owned(), "-rJOB_HALTED".to_owned()];
+            match halt_cntl(&words) {
+                Ok(_) => Ok(()),
+                Err(CompatError::Failed(failure)) => Err(format!("{failure:?}")),
+                Err(CompatError::Usage(_)) => Err("usage".to_owned()),
+            }
+        };
+        let check = |control: &Path| {
+            let halt = HaltFile::read(&file(control)).map_err(|error| error.to_string())?.ok_or("it is gone")?;
+            let kept = halt.number(HaltCondition::Seconds) == Some(1200);
+            let is_whole = halt.reason().is_some() == (halt.number(HaltCondition::CheckpointsLeft) == Some(3));
+            (kept && is_whole).then_some(()).ok_or(format!("{halt:?}"))
+        };
+        let result = |control: &Path| {
+            let names = fs::read_dir(control).unwrap().map(|entry| entry.unwrap().file_name());
+            format!("{:?} {:?}", HaltFile::read(&file(control)).unwrap(), names.collect::<Vec<_>>())
+        };
+        let (prepare, work, check, result): (&dyn Fn(&Path), _, _, _) = (&prepare, &work, &check, &result);
+        let (name, power, errors) = ("scr_halt_cntl", false, ALL_ERRORS);
+        let tried = Subject { name, prepare, work, check, result, power, errors }.interrupt();
+        assert!(tried.errors > 5, "{tried:?}");
+    }
 }

@@ -115,3 +115,88 @@ pub(super) fn rebuild_xor(words: &[String]) -> ExitResult {
         Err(error) => Err(failed(&error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use holdfast_core::crash::{ALL_ERRORS, Subject};
+    use holdfast_core::prefix::inspect::{Completeness, inspect};
+    use holdfast_core::prefix::scan::{ScanOptions, scan};
+    use holdfast_core::store::DatasetAccess;
+
+    use super::super::result::CompatError;
+    use super::*;
+
+    /// The directory that `scr_copy` has left, without the files of a lost node.
+    fn drained(prefix: &Path) -> String {
+        let directories = fs::read_dir(prefix).unwrap().map(|entry| entry.unwrap());
+        let found = directories.filter(|entry| entry.file_type().unwrap().is_dir()).map(|entry| entry.file_name());
+        found.map(|name| name.into_string().unwrap()).find(|name| name.starts_with("scr.")).unwrap()
+    }
+
+    fn ran(prefix: &Path, option: &str) -> Result<(), String> {
+        let words = [format!("--prefix={}", prefix.display()), option.to_owned(), drained(prefix)];
+        match index(&words) {
+            Ok(YES) => Ok(()),
+            Ok(code) => Err(format!("exit code {code}")),
+            Err(CompatError::Failed(failure)) => Err(format!("{failure:?}")),
+            Err(CompatError::Usage(_)) => Err("usage".to_owned()),
+        }
+    }
+
+    /// What the index has as complete has all files with their content.
+    fn is_usable(prefix: &Path) -> Result<(), String> {
+        let store = store::open(prefix).map_err(|error| error.to_string())?;
+        let entries = index::read(&*store).map_err(|error| error.to_string())?.unwrap_or_default().entries();
+        for entry in entries.iter().filter(|entry| entry.complete == Some(true)) {
+            let opened = store.open(&entry.directory, DatasetAccess::Read).map_err(|error| error.to_string())?;
+            let mut scan = scan(&opened, ScanOptions::default()).map_err(|error| error.to_string())?;
+            scan.verify(1, &|_| {});
+            if inspect(&scan).completeness != Completeness::Complete || !scan.damaged.is_empty() {
+                return Err(format!("{} is not complete", entry.directory));
+            }
+        }
+        Ok(())
+    }
+
+    fn interrupted(name: &str, prepare: &dyn Fn(&Path), work: &dyn Fn(&Path) -> Result<(), String>) {
+        let prepare = |prefix: &Path| {
+            fs::create_dir(prefix).unwrap();
+            let source = holdfast_testkit::fixtures("scr").join("f-drain-xor/one-node-lost/input/tree/pfs");
+            holdfast_testkit::copy_tree(&source, prefix).unwrap();
+            prepare(prefix);
+        };
+        let result = |prefix: &Path| {
+            let store = store::open(prefix).unwrap();
+            let entries = index::read(&*store).unwrap().unwrap_or_default().entries();
+            let entries: Vec<_> = entries.iter().map(|entry| (entry.id, entry.complete)).collect();
+            // A lock file that was lost is made again.
+            let mut files = holdfast_testkit::files_below(prefix);
+            files.retain(|file| !file.ends_with("index.lock"));
+            format!("{entries:?} {files:#?}")
+        };
+        let (prepare, result): (&dyn Fn(&Path), _) = (&prepare, &result);
+        let (check, power, errors) = (&is_usable, true, ALL_ERRORS);
+        let tried = Subject { name, prepare, work, check, result, power, errors }.interrupt();
+        assert!(tried.losses > 3 && tried.errors > 20, "{tried:?}");
+    }
+
+    #[test]
+    fn crash_a_directory_that_is_added_to_the_index() {
+        interrupted("scr_index --add", &|_| {}, &|prefix| ran(prefix, "--add"));
+    }
+
+    /// That it is not in the index any more is an error of the command.
+    #[test]
+    fn crash_a_directory_that_is_removed_from_the_index() {
+        let is_listed = |prefix: &Path| {
+            let store = store::open(prefix).map_err(|error| error.to_string())?;
+            let directory = DirectoryName::given(&drained(prefix)).map_err(|error| error.to_string())?;
+            let index = index::read(&*store).map_err(|error| error.to_string())?;
+            Ok::<_, String>(index.is_some_and(|index| index.entry(&directory).is_some()))
+        };
+        let work = |prefix: &Path| if is_listed(prefix)? { ran(prefix, "--remove") } else { Ok(()) };
+        interrupted("scr_index --remove", &|prefix| ran(prefix, "--add").unwrap(), &work);
+    }
+}

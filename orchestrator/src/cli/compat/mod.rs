@@ -33,6 +33,7 @@ mod halt;
 mod hosts;
 mod index;
 mod install;
+mod job_nodes;
 mod log_event;
 mod node_commands;
 mod param;

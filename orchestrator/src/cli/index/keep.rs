@@ -1,32 +1,17 @@
 //! `holdfast index keep` and `release`.
 
 use holdfast_core::prefix::index;
-use holdfast_core::store::DirectoryName;
 use serde_json::json;
 
-use super::{ChangedPrefix, removal};
+use super::{ChangedEntry, removal};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Style, printable, report};
 use crate::exit;
 
-#[derive(Debug, clap::Args)]
-pub struct KeepArgs {
-    /// The checkpoint directory's name below the prefix
-    #[arg(value_name = "DIRECTORY")]
-    directory: String,
-    #[command(flatten)]
-    prefix: ChangedPrefix,
-    /// Show what would be done; change nothing
-    #[arg(long)]
-    dry_run: bool,
-}
-
 /// Sets the user's mark, or removes it. Again, it changes nothing.
-pub(super) fn set(args: &KeepArgs, kept: bool, output: Style) -> Result<u8, Failure> {
+pub(super) fn set(args: &ChangedEntry, kept: bool, output: Style) -> Result<u8, Failure> {
     let store = &*args.prefix.open(args.dry_run, output)?;
-    let directory = DirectoryName::given(&args.directory)?;
-    let entry = index::read(store)?.unwrap_or_default().entry(&directory);
-    let entry = entry.ok_or_else(|| removal::not_indexed(store, &directory))?;
+    let (directory, entry) = args.find(store)?;
     let changed = entry.marks.kept != kept;
     if changed && !args.dry_run {
         index::update(store, |index| index.set_kept(&directory, kept))?

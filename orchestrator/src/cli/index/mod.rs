@@ -110,7 +110,7 @@ and `holdfast index add --rescan` check the files.
 JSON: {version, restored, reasons: [text | null…], dry_run}; reasons: why the restarts failed
 
 Exit codes: 0 restored; 69 the index does not list it, or it has no mark")]
-    Restore(restore::RestoreArgs),
+    Restore(ChangedEntry),
     /// Keep a checkpoint: neither `checkpoint.flush.keep` nor `holdfast index prune` deletes it
     #[command(after_help = "\
 Examples:
@@ -123,7 +123,7 @@ it away.
 JSON: {version, directory, kept, changed, dry_run}
 
 Exit codes: 0 it is kept; 69 the index does not list it")]
-    Keep(keep::KeepArgs),
+    Keep(ChangedEntry),
     /// Take back `holdfast index keep`
     #[command(after_help = "\
 Examples:
@@ -132,7 +132,7 @@ Examples:
 JSON: {version, directory, kept, changed, dry_run}
 
 Exit codes: 0 it is not kept; 69 the index does not list it")]
-    Release(keep::KeepArgs),
+    Release(ChangedEntry),
     /// Remove a checkpoint from the index; its files are kept
     #[command(after_help = "\
 Examples:
@@ -141,7 +141,7 @@ Examples:
 If the checkpoint is the current one, the link `scr.current` is removed too, because a restart would follow it.
 
 JSON: {version, dropped, unset_current, dry_run}")]
-    Drop(removal::DropArgs),
+    Drop(ChangedEntry),
     /// Delete checkpoints: their files and their entries in the index
     #[command(after_help = "\
 Examples:
@@ -212,6 +212,28 @@ impl ChangedPrefix {
             restore_index(&*store, output)?;
         }
         Ok(store)
+    }
+}
+
+/// The one checkpoint whose entry in the index a command changes.
+#[derive(Debug, clap::Args)]
+struct ChangedEntry {
+    /// The checkpoint directory's name below the prefix
+    #[arg(value_name = "DIRECTORY")]
+    directory: String,
+    #[command(flatten)]
+    prefix: ChangedPrefix,
+    /// Show what would be done; change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl ChangedEntry {
+    fn find(&self, store: &dyn DatasetStore) -> Result<(DirectoryName, IndexEntry), Failure> {
+        let directory = DirectoryName::given(&self.directory)?;
+        let entry = index::read(store)?.unwrap_or_default().entry(&directory);
+        let entry = entry.ok_or_else(|| removal::not_indexed(store, &directory))?;
+        Ok((directory, entry))
     }
 }
 

@@ -11,7 +11,7 @@ use holdfast_core::store::{DatasetAccess, DatasetStore, DirectoryName, PrefixErr
 use holdfast_model::{CheckpointId, OutputPath};
 use serde_json::{Value, json};
 
-use super::{ChangedPrefix, is_spec};
+use super::{ChangedEntry, ChangedPrefix, is_spec};
 use crate::cli::failure::Failure;
 use crate::cli::job::JobSelection;
 use crate::cli::output::{Report, Style, document, printable, report};
@@ -22,18 +22,6 @@ use crate::job::state_file::JobLock;
 
 /// A directory without COMPLETE that was not changed for so long is not being written, whichever program began it.
 const UNCHANGED: Duration = Duration::from_secs(24 * 3600);
-
-#[derive(Debug, clap::Args)]
-pub struct DropArgs {
-    /// The checkpoint directory's name below the prefix
-    #[arg(value_name = "DIRECTORY")]
-    directory: String,
-    #[command(flatten)]
-    prefix: ChangedPrefix,
-    /// Show what would be done; change nothing
-    #[arg(long)]
-    dry_run: bool,
-}
 
 #[derive(Debug, clap::Args)]
 pub struct DeleteArgs {
@@ -107,7 +95,7 @@ impl Consent {
     }
 }
 
-pub(super) fn drop_entry(args: &DropArgs, output: Style) -> Result<u8, Failure> {
+pub(super) fn drop_entry(args: &ChangedEntry, output: Style) -> Result<u8, Failure> {
     let store = &*args.prefix.open(args.dry_run, output)?;
     let directory = DirectoryName::given(&args.directory)?;
     let unset_current = store.current().ok().flatten().as_ref() == Some(&directory);

@@ -1,31 +1,16 @@
 //! `holdfast index restore`.
 
 use holdfast_core::prefix::index;
-use holdfast_core::store::DirectoryName;
 use serde_json::json;
 
-use super::{ChangedPrefix, removal};
+use super::ChangedEntry;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Style, printable, report};
 use crate::exit;
 
-#[derive(Debug, clap::Args)]
-pub struct RestoreArgs {
-    /// The checkpoint directory's name below the prefix
-    #[arg(value_name = "DIRECTORY")]
-    directory: String,
-    #[command(flatten)]
-    prefix: ChangedPrefix,
-    /// Show what would be done; change nothing
-    #[arg(long)]
-    dry_run: bool,
-}
-
-pub(super) fn restore(args: &RestoreArgs, output: Style) -> Result<u8, Failure> {
+pub(super) fn restore(args: &ChangedEntry, output: Style) -> Result<u8, Failure> {
     let store = &*args.prefix.open(args.dry_run, output)?;
-    let directory = DirectoryName::given(&args.directory)?;
-    let entry = index::read(store)?.unwrap_or_default().entry(&directory);
-    let entry = entry.ok_or_else(|| removal::not_indexed(store, &directory))?;
+    let (directory, entry) = args.find(store)?;
     if !entry.has_failed {
         return Err(Failure::new(exit::UNAVAILABLE, "no restart from it has failed: there is nothing to take back")
             .at(store.path_of(&directory).display()));

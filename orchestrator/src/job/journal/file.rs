@@ -1,13 +1,13 @@
 //! The journal as a file: begun beside a state, appended to, read back.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::Durability;
-use holdfast_core::io_count;
 use holdfast_core::owned::{Access, OwnedDirectory};
 use holdfast_core::state_directory::StateDirectory;
+use holdfast_core::state_files;
 use serde::{Deserialize, Serialize};
 
 use super::frame;
@@ -73,9 +73,8 @@ impl JournalFile {
     pub fn append(&mut self, number: u64, changes: StateChanges) -> Result<(), StateError> {
         let failed = StateError::file("write", &self.path);
         let written = frame::encode(&JournalEntry { number, changes }).map_err(io::Error::from).and_then(|line| {
-            self.file.write_all(&line)?;
+            state_files::write_all(&self.file, &line)?;
             self.bytes += line.len() as u64;
-            io_count::written(line.len());
             Ok(())
         });
         written.map_err(failed)
@@ -86,8 +85,7 @@ impl JournalFile {
     /// # Errors
     /// [`StateError::File`].
     pub fn sync(&mut self) -> Result<(), StateError> {
-        io_count::synced();
-        self.file.sync_data().map_err(StateError::file("synchronise", &self.path))
+        state_files::sync_data(&self.file).map_err(StateError::file("synchronise", &self.path))
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use holdfast_core::crash::{ALL_ERRORS, Subject};
 use holdfast_core::io_count;
 use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::{CheckpointId, NodeName};
@@ -15,7 +16,7 @@ use crate::allocation::local::Local;
 use crate::allocation::{AgentSettings, AgentTemplate, Allocation as _};
 use crate::fleet::AgentRecord;
 use crate::job::claim::Claim;
-use crate::job::state::{JobState, Stage, StateChanges};
+use crate::job::state::{JobState, Stage, StateChanges, StateError};
 use crate::job::state_file::JobLock;
 use crate::relaunch::{AllocatedNode, Config, Event, Machine};
 use crate::spec::GroupAccess;
@@ -90,6 +91,76 @@ fn a_journal_cut_off_at_any_byte_is_read_to_its_last_complete_entry() {
         let expected = known.iter().rev().find(|(end, _)| *end <= cut as u64).unwrap_or(&known[0]);
         assert_eq!(content(&JobState::read(base.path()).unwrap().unwrap()), expected.1, "cut at {cut}");
     }
+}
+
+/// The state with these many entries, in memory.
+fn with_entries(mut state: JobState, entries: u64) -> (JobState, Machine) {
+    let mut machine = machine();
+    for number in 0..entries {
+        let changes = step(&mut machine, u16::try_from(number).unwrap());
+        if number >= state.entries {
+            state.apply(changes).unwrap();
+            state.entries += 1;
+        }
+    }
+    (state, machine)
+}
+
+/// An orchestrator that takes over, and goes on to the last entry.
+fn go_on(prefix: &Path, last: u16) -> Result<(), StateError> {
+    let found = JobState::read(prefix)?.unwrap();
+    let entries = found.entries;
+    let (mut state, mut machine) = with_entries(found, entries);
+    state.replace(prefix)?;
+    let mut journal = JournalFile::begin(prefix, &state)?;
+    for number in u16::try_from(entries).unwrap()..last {
+        let changes = step(&mut machine, number);
+        state.apply(changes.clone()).unwrap();
+        state.entries += 1;
+        journal.append(state.entries, changes)?;
+        journal.sync()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn crash_the_state_of_a_job_has_every_entry_that_was_synchronised() {
+    const BEFORE: u16 = 2;
+    const AFTER: u16 = 4;
+    let at = tempfile::tempdir().unwrap();
+    let first = begun(at.path(), &machine());
+    let prepare = |prefix: &Path| {
+        fs::create_dir(prefix).unwrap();
+        drop(JobLock::take(prefix, GroupAccess::None).unwrap());
+        first.write(prefix).unwrap();
+        go_on(prefix, BEFORE).unwrap();
+    };
+    let check = |prefix: &Path| {
+        let state = JobState::read(prefix).map_err(|error| error.to_string())?.ok_or("there is no state")?;
+        let expected = content(&with_entries(first.clone(), state.entries).0);
+        let has_trust = state.trust.is_some();
+        let right = state.entries >= u64::from(BEFORE) && content(&state) == expected && has_trust;
+        right.then_some(()).ok_or(format!("{} entries, key and token: {has_trust}", state.entries))
+    };
+    let subject = Subject {
+        name: "job state",
+        prepare: &prepare,
+        work: &|prefix| {
+            // As `holdfast run` does before it takes over.
+            drop(JobLock::take(prefix, GroupAccess::None).map_err(|error| error.to_string())?);
+            go_on(prefix, AFTER).map_err(|error| error.to_string())
+        },
+        check: &check,
+        result: &|prefix| {
+            let names = holdfast_testkit::files_below(prefix);
+            let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+            format!("{:?} {names:#?}", content(&JobState::read(prefix).unwrap().unwrap()))
+        },
+        power: true,
+        errors: ALL_ERRORS,
+    };
+    let tried = subject.interrupt();
+    assert!(tried.kills > 10 && tried.losses > 15 && tried.errors > 50, "{tried:?}");
 }
 
 #[test]

@@ -89,3 +89,44 @@ impl Baseline {
 fn path(prefix: &Path) -> PathBuf {
     StateDirectory::below(prefix).join(FILE)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use holdfast_core::crash::{ALL_ERRORS, Subject};
+    use holdfast_core::temporary;
+
+    use super::*;
+
+    /// What earlier generations have reached is known at the end of the next one.
+    #[test]
+    fn crash_the_baseline_of_a_generation() {
+        let known = Baseline { generation: Generation(1), largest: Some(40.0), ..Baseline::NONE };
+        let cancelled = CancellationToken::new();
+        let prepare = |prefix: &Path| {
+            fs::create_dir(prefix).unwrap();
+            StateDirectory::below(prefix).create().unwrap();
+            known.write(prefix, &cancelled).unwrap();
+        };
+        let work = |prefix: &Path| {
+            let own = StateDirectory::below(prefix);
+            temporary::remove_abandoned_below(own.path()).map_err(|error| error.to_string())?;
+            let next = Baseline::read(prefix).map_err(|error| error.to_string())?.of_next(Generation(2));
+            next.write(prefix, &cancelled).map_err(|error| error.to_string())
+        };
+        let check = |prefix: &Path| {
+            let found = Baseline::read(prefix).map_err(|error| error.to_string())?;
+            let is_known = found == known || found == known.clone().of_next(Generation(2));
+            (is_known || found.largest_before == Some(40.0)).then_some(()).ok_or(format!("{found:?}"))
+        };
+        let result = |prefix: &Path| {
+            let names = holdfast_testkit::files_below(prefix);
+            format!("{:?} {names:?}", Baseline::read(prefix).unwrap())
+        };
+        let (prepare, work, check, result): (&dyn Fn(&Path), _, _, _) = (&prepare, &work, &check, &result);
+        let (name, power, errors) = ("progress", true, ALL_ERRORS);
+        let tried = Subject { name, prepare, work, check, result, power, errors }.interrupt();
+        assert!(tried.losses > 3 && tried.errors > 20, "{tried:?}");
+    }
+}

@@ -197,7 +197,7 @@ impl Job<'_> {
             return Ok(EndedJob { report, is_replaced: true });
         }
         driver.end_saving(&outcome.end).await;
-        driver.reporter.emit(LogEvent::Finished { exit_code, message: message.clone() });
+        driver.reporter.emit(LogEvent::Finished { exit_code, message: message.clone(), interval: None });
         let Driver { mut agents, allocation, mut record, mut reporter, followers, was_awake, .. } = driver;
         drop(followers);
         agents.end_all(outcome.unreachable.is_empty()).await;
@@ -486,9 +486,7 @@ impl Driver {
     fn fleet_event(&mut self, event: FleetEvent) -> Option<Event> {
         match event {
             FleetEvent::Up { node, address, clock_skew_ms, health, .. } => {
-                if let Some(ahead_ms) = clock_skew_ms {
-                    self.reporter.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
-                }
+                self.reporter.agent_up(&node, clock_skew_ms, health.as_deref());
                 let faults = health.iter().flat_map(|health| &health.directories);
                 for fault in faults.filter_map(|directory| Some((&directory.path, directory.fault.as_ref()?))) {
                     let message = format!("{}: {}", fault.0, fault.1);

@@ -61,14 +61,14 @@ pub(super) fn supervise(
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(error) => {
-                let (reason, obstacle) = (error.to_string(), Obstacle::Job);
+                let (reason, obstacle) = (error.to_string(), Obstacle::of_error(&error));
                 return step.emit(&StepEvent::Refused { rank: first, reason, obstacle });
             }
         }
         let launcher = wait_for_end(step, &mut watch)?;
         let again = if step.children.is_ending() { None } else { watch.retry(launcher) };
         let Some((reason, pause)) = again else {
-            let ended = step.emit_all(watch.finish(launcher));
+            let ended = step.emit_all(watch.finish(launcher, &step.directory));
             descendants::terminate(HELPERS_END_WITHIN);
             return ended;
         };
@@ -150,8 +150,12 @@ impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
     }
 
     /// The last events, after the command has ended like this.
-    fn finish(&mut self, launcher: RankEnd) -> Vec<StepEvent> {
+    fn finish(&mut self, launcher: RankEnd, directory: &Path) -> Vec<StepEvent> {
         self.read_lines();
+        if launcher != RankEnd::SUCCESS {
+            // It may have ended at once for a reason that is only in the directory.
+            self.messages.poll(directory, &mut self.ends);
+        }
         self.ends.release(self.messages, Some(launcher));
         self.messages.finish(launcher, &mut self.ends);
         let end = self.messages.end_of_unreported(launcher, &self.ends);
@@ -212,6 +216,11 @@ pub(super) mod fixtures {
             result
         }
 
+        /// The directory of the step.
+        pub(in crate::launch) fn directory(&self) -> &Path {
+            self.directory.path()
+        }
+
         pub(in crate::launch) fn poll(&mut self) -> Vec<StepEvent> {
             self.with(|watch, directory| watch.poll(directory))
         }
@@ -221,7 +230,7 @@ pub(super) mod fixtures {
         }
 
         pub(in crate::launch) fn finish(&mut self, end: RankEnd) -> Vec<StepEvent> {
-            self.with(|watch, _| watch.finish(end))
+            self.with(|watch, directory| watch.finish(end, directory))
         }
     }
 }

@@ -115,7 +115,7 @@ impl RankReports for StepReports<'_> {
     }
 
     fn refused(&mut self, rank: Rank, error: &io::Error) -> Result<(), LaunchError> {
-        self.step.emit(&StepEvent::Refused { rank, reason: error.to_string(), obstacle: Obstacle::Job })
+        self.step.emit(&StepEvent::Refused { rank, reason: error.to_string(), obstacle: Obstacle::of_error(error) })
     }
 
     fn wait(&mut self) -> Result<(), LaunchError> {

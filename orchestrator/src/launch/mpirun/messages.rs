@@ -206,6 +206,15 @@ mod tests {
     }
 
     #[test]
+    fn a_daemon_that_did_not_start_is_named_although_mpirun_ended_at_once() {
+        let mut watched = under_mpirun("srun: error: no way\n");
+        std::fs::write(watched.directory().join(remote_shell::FAILURES), "n1 ended with exit code 1\n").unwrap();
+        let events = watched.finish(RankEnd::Code(1));
+        let StepEvent::Refused { reason, .. } = &events[0] else { panic!("{events:?}") };
+        assert!(reason.starts_with("mpirun's daemon on node n1 did not start: ended with exit code 1"), "{reason}");
+    }
+
+    #[test]
     fn an_abort_is_credited_to_its_rank() {
         let text = "[0] @holdfast-rank 0 begins\n[1] Abort(5) on node 1 (rank 1 in comm 0): application called\n\
                     [0] @holdfast-rank 0 signal 15\n";

@@ -30,7 +30,7 @@ pub const REACH_FILE: &str = "HOLDFAST_REACH_FILE";
 /// The name of the file in the generation's directory.
 const FILE: &str = "reach.json";
 /// The file with the failures, one line each.
-const FAILURES: &str = "reach.broken";
+pub(super) const FAILURES: &str = "reach.broken";
 /// The name of a link to this program, because launchers accept only a path as their remote shell.
 pub const CALLED: &str = "holdfast-remote-shell";
 /// Maximum size of the files; enough for a hundred thousand nodes.

@@ -228,9 +228,9 @@ impl RunningRanks {
                 let is_new = self.left.get_mut(node).is_some_and(|left| left.remove(&rank));
                 if is_new { vec![StepEvent::Exited { rank, end }] } else { Vec::new() }
             }
-            NodeEvent::Message(NodeRanksMessage::Refused { rank, reason }, _) => {
+            NodeEvent::Message(NodeRanksMessage::Refused { rank, reason, obstacle }, _) => {
                 self.refused = true;
-                vec![StepEvent::Refused { rank, reason: format!("{node}: {reason}"), obstacle: Obstacle::Job }]
+                vec![StepEvent::Refused { rank, reason: format!("{node}: {reason}"), obstacle }]
             }
             NodeEvent::Message(NodeRanksMessage::Done, _) => self.lost(node),
             // A retry would fail too.
@@ -389,7 +389,8 @@ mod tests {
     #[test]
     fn a_program_that_cannot_be_started_ends_the_step_and_names_the_node() {
         let mut step = watched();
-        let refused = NodeRanksMessage::Refused { rank: Rank(1), reason: "no such file".to_owned() };
+        let reason = "no such file".to_owned();
+        let refused = NodeRanksMessage::Refused { rank: Rank(1), reason, obstacle: Obstacle::Job };
         let events = step.receive(&"n2".into(), NodeEvent::Message(refused, Vec::new()));
         let (reason, obstacle) = ("n2: no such file".to_owned(), Obstacle::Job);
         assert_eq!(events, [StepEvent::Refused { rank: Rank(1), reason, obstacle }]);

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGCHLD;
 
 use crate::allocation::ssh::on_node::{NodeCommand, NodeError, message, when_connection_ends};
+use crate::launch::Obstacle;
 use crate::launch::ranks::{self, RankCommand, RankReports};
 
 /// Maximum size of an output message.
@@ -51,6 +52,8 @@ pub enum NodeRanksMessage {
     Refused {
         rank: Rank,
         reason: String,
+        #[serde(default)]
+        obstacle: Obstacle,
     },
     /// A rank wrote; its bytes follow this line.
     Output {
@@ -234,7 +237,10 @@ impl<W: Write> RankReports for RankConnection<W> {
     }
 
     fn refused(&mut self, rank: Rank, error: &io::Error) -> io::Result<()> {
-        self.send(&NodeRanksMessage::Refused { rank, reason: error.to_string() }, &[])
+        self.send(
+            &NodeRanksMessage::Refused { rank, reason: error.to_string(), obstacle: Obstacle::of_error(error) },
+            &[],
+        )
     }
 
     fn wait(&mut self) -> io::Result<()> {

@@ -141,6 +141,13 @@ impl Machine {
         self.checkpoint_secured(generation, checkpoint);
     }
 
+    /// It is kept all the same: as one of a scheme that does not protect it.
+    pub(super) fn protection_failed(&mut self, generation: Generation, checkpoint: CheckpointId) {
+        if self.active_of(generation).is_some() {
+            self.checkpoint_secured(generation, checkpoint);
+        }
+    }
+
     fn checkpoint_secured(&mut self, generation: Generation, checkpoint: CheckpointId) {
         let head = &mut self.state.head;
         // The event that it is complete may have been lost with the leader's agent.

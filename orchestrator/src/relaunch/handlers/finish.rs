@@ -152,7 +152,8 @@ impl Machine {
         if let Some(DroppedDatasets { count, last, reason }) = outcome.dropped.clone() {
             self.record(LogEvent::AllDatasetsDropped { count, checkpoint: last, reason }, out);
         }
-        self.record(LogEvent::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() }, out);
+        let (exit_code, message) = (outcome.exit_code(), outcome.to_string());
+        self.record(LogEvent::Finished { exit_code, message, interval: None }, out);
         self.end_agents(out);
         self.state.head.drain = drain;
         self.state.head.outcome = Some(outcome.clone());

@@ -118,7 +118,10 @@ impl Machine {
             Event::Printed { generation } => self.with_watchdog(generation, |watch| watch.printed(now)),
             Event::RanksQuiet { node, generation, ranks } => self.ranks_quiet(now, node, generation, ranks, out),
             Event::StacksSaved { generation } => self.stacks_saved(now, generation, out),
-            Event::Restarted { generation, from, protected, fetched_in } => {
+            Event::Restarted { generation, from, protected, fetched_in, written_by } => {
+                if self.generation() == generation {
+                    self.state.head.of_other_ranks = from.zip(written_by);
+                }
                 self.restarted(generation, from, protected, fetched_in, out);
             }
             Event::CheckpointUnusable { generation, checkpoint, reason } => {
@@ -132,6 +135,7 @@ impl Machine {
                 self.checkpoint_complete(generation, checkpoint, protected, bytes);
             }
             Event::CheckpointProtected { generation, checkpoint } => self.checkpoint_protected(generation, checkpoint),
+            Event::ProtectionFailed { generation, checkpoint } => self.protection_failed(generation, checkpoint),
             Event::DatasetDropped { generation, checkpoint, reason } => {
                 self.dataset_dropped(generation, checkpoint, reason);
             }

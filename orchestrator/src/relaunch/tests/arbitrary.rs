@@ -64,6 +64,7 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
             from: dice.percent(50).then_some(CheckpointId(dice.below(9))),
             protected: dice.percent(50),
             fetched_in: dice.percent(30).then_some(now),
+            written_by: dice.percent(10).then_some(3),
         },
         55 => Event::CheckpointComplete {
             generation,

@@ -231,6 +231,7 @@ impl World {
             from: from.map(CheckpointId),
             protected: true,
             fetched_in: None,
+            written_by: None,
         });
     }
 

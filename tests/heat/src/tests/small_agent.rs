@@ -13,7 +13,7 @@ use holdfast_client::{
     AgentAddress, CheckpointId, Environment, Failure, FailureKind, Generation, NodeName, Rank, RestartSource,
 };
 use holdfast_wire::frame::HELLO;
-use holdfast_wire::rank::{Call, Reply, Restart, TO_AGENT, TO_RANK, ToAgent, ToRank};
+use holdfast_wire::rank::{Call, Reply, Restart, RestartFile, RestartFiles, TO_AGENT, TO_RANK, ToAgent, ToRank};
 use holdfast_wire::{frame, socket};
 use tempfile::TempDir;
 
@@ -188,6 +188,7 @@ impl Shared {
             done = call == Call::Finalize;
             let result = match call {
                 Call::Route { name } => self.route(hello.rank, name),
+                Call::RestartFiles => Ok(self.restart_files(hello.rank)),
                 call => match self.collective(hello.generation, hello.rank, seq, call) {
                     Some(reply) => Ok(reply),
                     None => break,
@@ -214,6 +215,13 @@ impl Shared {
             return Err(Failure::new(FailureKind::NotFound, format!("{name} is not in the checkpoint")));
         }
         Ok(Reply::Path(path))
+    }
+
+    fn restart_files(&self, rank: Rank) -> Reply {
+        let state = self.state();
+        let files = state.complete[&CheckpointId(state.current)].get(&rank).into_iter().flatten();
+        let files = files.map(|name| RestartFile { name: name.clone(), rank }).collect();
+        Reply::RestartFiles(RestartFiles { ranks: self.ranks, files })
     }
 
     fn collective(&self, generation: Generation, rank: Rank, seq: u64, call: Call) -> Option<Reply> {
@@ -302,6 +310,7 @@ impl Shared {
                 let restart = Restart {
                     checkpoint,
                     source: checkpoint.map_or(RestartSource::Fresh, |_| RestartSource::Cache),
+                    written_by: None,
                     directory: checkpoint.map(|id| self.checkpoint_directory(id)),
                     files: files.unwrap_or_default(),
                     level: None,

@@ -109,7 +109,14 @@ fn remove_own_files(here: &dyn OpenDataset, files: &BTreeMap<OutputPath, Summary
     let mut removed: Vec<&str> = names.iter().map(String::as_str).filter(|name| belongs(name)).collect();
     removed.sort_by_key(|name| (*name == dataset::DATASET_FILE, *name == SUMMARY_FILE));
     here.remove_staged(Staged::All).map_err(unlisted())?;
-    Ok(here.remove(&removed)?)
+    // The record after all others are gone for good: what a loss of power left would not be known as an output.
+    let others = removed.iter().take_while(|name| **name != dataset::DATASET_FILE).count();
+    let (others, record) = removed.split_at(others);
+    here.remove(others)?;
+    if !record.is_empty() {
+        here.remove(record)?;
+    }
+    Ok(())
 }
 
 /// The files outside its directory that the removal of a dataset removes, too.

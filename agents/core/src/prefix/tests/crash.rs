@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
-use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::world::{PosixWorld, TestStore, add_with, at, drained_dataset, each_store, name, some_time};
 use crate::calls::{self, Call};
 use crate::control::meta::Meta;
+use crate::crash::{ALL_ERRORS, Subject, Tried};
 use crate::kvtree::file;
 use crate::prefix::add::{AddOptions, add};
 use crate::prefix::inspect::inspect;
@@ -304,7 +305,7 @@ impl Caller {
 }
 
 /// Every file of a store with a digest of its content. The elements of a filemap may be in either of its two orders.
-fn digests(world: &dyn TestStore) -> BTreeMap<String, String> {
+pub(super) fn digests(world: &dyn TestStore) -> BTreeMap<String, String> {
     let digest = |path: &str, bytes: &[u8]| match file::decode(bytes) {
         Ok((tree, _)) if path.ends_with(".scrfilemap") => {
             format!("{:?}", RankFilemap::from_tree(&tree, path.as_ref()).unwrap())
@@ -314,57 +315,13 @@ fn digests(world: &dyn TestStore) -> BTreeMap<String, String> {
     world.files().into_iter().map(|(path, bytes)| (path.clone(), digest(&path, &bytes))).collect()
 }
 
-/// A store whose user can be killed at each of its steps.
-trait CrashStore: TestStore + Sized {
-    /// Another one with the same content, whose user lives.
-    fn again(&self) -> Self;
-
-    /// Does a caller's work until the user is killed at this instant; true if it ended before.
-    fn work_until(&self, caller: Caller, instant: u64) -> bool;
-
-    /// The store after the kill, for another process.
-    fn revived(self) -> Self;
-}
-
-impl CrashStore for PosixWorld {
-    fn again(&self) -> Self {
-        self.scratch_copy()
-    }
-
-    fn work_until(&self, caller: Caller, instant: u64) -> bool {
-        let ended = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "prefix::tests::crash::publication_that_is_killed", "--ignored"])
-            .env(WHERE, self.scratch.path())
-            .env(WHAT, format!("{caller:?} {instant}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(ended.success() || ended.signal() == Some(9), "{caller:?} at {instant}: it failed by itself");
-        ended.success()
-    }
-
-    fn revived(self) -> Self {
-        self
-    }
-}
-
-impl CrashStore for MemoryStore {
-    fn again(&self) -> Self {
-        self.fork()
-    }
-
-    fn work_until(&self, caller: Caller, instant: u64) -> bool {
-        self.arm(instant);
-        match catch_unwind(AssertUnwindSafe(|| caller.work(self))) {
-            Ok(()) => true,
-            Err(panic) if panic.is::<Killed>() => false,
-            Err(panic) => resume_unwind(panic),
-        }
-    }
-
-    fn revived(self) -> Self {
-        self.fork()
+/// Does a caller's work in a store in memory until its user is killed at this instant; true if it ended before.
+fn work_until(store: &MemoryStore, caller: Caller, instant: u64) -> bool {
+    store.arm(instant);
+    match catch_unwind(AssertUnwindSafe(|| caller.work(store))) {
+        Ok(()) => true,
+        Err(panic) if panic.is::<Killed>() => false,
+        Err(panic) => resume_unwind(panic),
     }
 }
 
@@ -375,48 +332,68 @@ fn temporary_files(directory: &std::path::Path) -> usize {
     names.filter(|name| crate::temporary::is_temporary(name)).count()
 }
 
-/// The caller whose work the child process does, and the instant at which it is killed.
+/// The instant at which the child process is killed.
 const WHAT: &str = "HOLDFAST_TEST_KILL";
 
-#[test]
-#[ignore = "the process that a_publication_that_is_killed_at_any_instant_is_old_or_new_and_is_completed_by_the_next \
-        kills"]
-fn publication_that_is_killed() {
-    let (Some(path), Ok(what)) = (std::env::var_os(WHERE), std::env::var(WHAT)) else { return };
-    let (caller, instant) = what.split_once(' ').unwrap();
-    let caller = CALLERS.into_iter().find(|known| format!("{known:?}") == caller).unwrap();
-    let prefix = PosixStore::open(path).unwrap();
-    crate::kill_point::arm(instant.parse().unwrap());
-    caller.work(&prefix);
+/// A caller whose work a kill or a loss of power interrupts.
+fn lose_power(caller: Caller) -> Tried {
+    let world = |path: &Path| PosixWorld::at(path);
+    Subject {
+        name: &format!("publication, {caller:?}"),
+        prepare: &|path| {
+            fs::create_dir(path).unwrap();
+            caller.prepare(&world(path));
+        },
+        work: &|path| {
+            caller.work(world(path).store());
+            Ok(())
+        },
+        check: &|path| {
+            caller.check_state(&world(path), 0);
+            Ok(())
+        },
+        result: &|path| format!("{:#?}", digests(&world(path))),
+        power: true,
+        errors: ALL_ERRORS,
+    }
+    .kill()
 }
 
-fn kill_at_every_instant(prepared: &impl CrashStore, caller: Caller, least: u64) {
-    caller.prepare(prepared);
-    let undisturbed = prepared.again();
-    caller.work(undisturbed.store());
+#[test]
+fn crash_a_publication_survives_any_loss_of_power() {
+    std::thread::scope(|scope| {
+        for caller in CALLERS {
+            scope.spawn(move || {
+                let tried = lose_power(caller);
+                assert!(tried.losses > 15, "{tried:?}");
+            });
+        }
+    });
+}
+
+fn kill_at_every_instant(caller: Caller) {
+    let prepared = MemoryStore::new();
+    caller.prepare(&prepared);
+    let undisturbed = prepared.fork();
+    caller.work(&undisturbed);
     caller.check_state(&undisturbed, 0);
     let expected = digests(&undisturbed);
     let mut instant = 1;
     loop {
-        let world = prepared.again();
-        let ended = world.work_until(caller, instant);
-        let world = world.revived();
+        let killed = prepared.fork();
+        let ended = work_until(&killed, caller, instant);
+        let world = killed.fork();
         caller.check_state(&world, instant);
         if ended {
             break;
         }
-        caller.work(world.store());
+        caller.work(&world);
         caller.check_state(&world, instant);
         assert_eq!(world.staged(), 0, "{caller:?} killed at {instant} and repeated");
-        let (mut found, count) = (digests(&world), expected.len());
-        let unexpected: Vec<_> = found.keys().filter(|path| !expected.contains_key(*path)).collect();
-        assert!(unexpected.is_empty(), "{caller:?} killed at {instant} and repeated: {unexpected:?}");
-        assert_eq!(found.len(), count, "{caller:?} killed at {instant} and repeated");
-        found.retain(|path, digest| expected.get(path) != Some(digest));
-        assert_eq!(found, BTreeMap::new(), "{caller:?} killed at {instant} and repeated");
+        assert_eq!(digests(&world), expected, "{caller:?} killed at {instant} and repeated");
         instant += 1;
     }
-    assert!(instant > least, "{caller:?}: only {} instants", instant - 1);
+    assert!(instant > 2, "{caller:?}: only {} instants", instant - 1);
 }
 
 /// How many calls are left out between two that fail: with `HOLDFAST_TEST_EVERY_CALL`, none.
@@ -427,12 +404,12 @@ fn calls_left_out() -> u64 {
 /// Does a caller's work with a call that fails, for each of the calls.
 fn fail_at_every_call(prepared: &PosixWorld, caller: Caller) {
     caller.prepare(prepared);
-    let undisturbed = prepared.again();
+    let undisturbed = prepared.scratch_copy();
     caller.work(undisturbed.store());
     let expected = digests(&undisturbed);
     let mut instant = 1;
     loop {
-        let world = prepared.again();
+        let world = prepared.scratch_copy();
         let reached = Rc::new(Cell::new(0));
         let count = reached.clone();
         let observer = move |call: Call| {
@@ -518,14 +495,8 @@ fn change_of_the_index_that_is_killed() {
 }
 
 #[test]
-fn a_publication_that_is_killed_at_any_instant_is_old_or_new_and_is_completed_by_the_next() {
-    std::thread::scope(|scope| {
-        for caller in CALLERS {
-            // At least summary and index: five instants each in a directory, one each in memory.
-            scope.spawn(move || kill_at_every_instant(&PosixWorld::new(), caller, 10));
-            scope.spawn(move || kill_at_every_instant(&MemoryStore::new(), caller, 2));
-        }
-    });
+fn a_publication_in_memory_that_is_killed_at_any_instant_is_old_or_new_and_is_completed_by_the_next() {
+    CALLERS.into_iter().for_each(kill_at_every_instant);
 }
 
 #[test]

@@ -247,9 +247,20 @@ fn progress_counts_what_was_verified_and_rebuilt() {
 fn a_new_checkpoint_directory_never_reuses_an_old_one() {
     each_store(|world| {
         let make = |job| new_directory::create(world.store(), some_time(), job, CheckpointId(3), None);
-        let (first, second) = (make("1145655").unwrap(), make("1145655").unwrap());
+        let first = make("1145655").unwrap();
+        world.put(&format!("{first}/rank_0.ckpt"), b"content");
+        let second = make("1145655").unwrap();
         assert_eq!(first.as_str(), "scr.2026-11-20_10:22:24.1145655.3");
         assert_eq!(second.as_str(), "scr.2026-11-20_10:22:25.1145655.3");
+        index::update(world.store(), |index| index.add(CheckpointId(3), &second, some_time())).unwrap();
+        let third = make("1145655").unwrap();
+        assert_eq!(third.as_str(), "scr.2026-11-20_10:22:26.1145655.3");
+        // Empty and not recorded: its process was killed. Those of other jobs and datasets stay.
+        let other = new_directory::create(world.store(), some_time(), "1145655", CheckpointId(4), None).unwrap();
+        let of_other = make("17").unwrap();
+        let again = make("1145655").unwrap();
+        assert_eq!(again, third);
+        assert!([&first, &second, &other, &of_other].into_iter().all(|name| world.store().contains(name)));
         let parts = first.parts().unwrap();
         assert_eq!((parts.stamp, parts.job.as_str(), parts.id), (some_time(), "1145655", CheckpointId(3)));
         assert!(make("../x").is_err());

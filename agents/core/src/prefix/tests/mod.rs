@@ -4,5 +4,6 @@ mod bad_input;
 mod crash;
 mod drains;
 mod indexes;
+mod interrupted;
 mod judgement;
 pub(super) mod world;

@@ -69,20 +69,41 @@ pub fn each_store(test: impl Fn(&dyn TestStore)) {
 
 #[derive(Debug)]
 pub struct PosixWorld {
-    pub scratch: TempDir,
+    pub scratch: Scratch,
     store: PosixStore,
+}
+
+/// Where the store is: in a directory that is removed at the end, or in one that another owns.
+#[derive(Debug)]
+pub enum Scratch {
+    Own(TempDir),
+    Other(PathBuf),
+}
+
+impl Scratch {
+    pub fn path(&self) -> &Path {
+        match self {
+            Scratch::Own(directory) => directory.path(),
+            Scratch::Other(path) => path,
+        }
+    }
 }
 
 impl PosixWorld {
     pub fn new() -> PosixWorld {
-        PosixWorld::of(tempfile::tempdir().unwrap())
+        PosixWorld::of(Scratch::Own(tempfile::tempdir().unwrap()))
+    }
+
+    /// In a directory that exists.
+    pub fn at(path: &Path) -> PosixWorld {
+        PosixWorld::of(Scratch::Other(path.to_owned()))
     }
 
     pub fn scratch_copy(&self) -> PosixWorld {
-        PosixWorld::of(holdfast_testkit::scratch_copy(self.scratch.path()))
+        PosixWorld::of(Scratch::Own(holdfast_testkit::scratch_copy(self.scratch.path())))
     }
 
-    fn of(scratch: TempDir) -> PosixWorld {
+    fn of(scratch: Scratch) -> PosixWorld {
         let store = PosixStore::open(scratch.path()).unwrap();
         PosixWorld { scratch, store }
     }

@@ -17,8 +17,9 @@ use super::header::{ParityHeader, chunk_size};
 use super::member::{InSlot, Member};
 use super::rebuild::zeroed;
 use super::{ParityScheme, Progress, greeting, receive};
+use crate::calls::Filling;
 use crate::control::meta::{FileKind, Meta};
-use crate::galois::bytes::Products;
+use crate::galois::products::Products;
 use crate::kvtree::file;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::MemberFiles;
@@ -62,7 +63,7 @@ pub fn encode(
         left: left_files,
     };
     let path = node.add_file(&scheme.file_name(task.group_id, task.size(), task.index))?;
-    let file = regular_file::create(&path).map_err(RedundancyError::io("create", &path))?;
+    let file = Filling(regular_file::create(&path).map_err(RedundancyError::io("create", &path))?);
     let buffer = usize::try_from(chunk).map_or(LARGEST_BUFFER, |chunk| chunk.clamp(4 << 10, LARGEST_BUFFER));
     let mut out = BufWriter::with_capacity(buffer, file);
     let recorded: Vec<Option<u32>> = header.current.files.iter().map(|meta| meta.crc).collect();

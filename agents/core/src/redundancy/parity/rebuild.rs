@@ -13,7 +13,7 @@ use super::code::Code;
 use super::member::{InSlot, Member};
 use super::survivor::{Reader, Survivor};
 use super::{Progress, receive};
-use crate::galois::bytes::Products;
+use crate::galois::products::Products;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::lost_member::{LostMember, Unconfirmed};
@@ -44,7 +44,7 @@ impl Restoration {
     }
 
     /// The products of what these members have in a slot, one for each missing member.
-    pub(super) fn products(&self, slot: u32, members: &[u32]) -> Vec<Products> {
+    pub(super) fn products(&self, slot: u32, members: &[u32]) -> Vec<Products<u8>> {
         // No more are missing than can be restored.
         let factors = self.code.solve(slot, &self.missing).unwrap_or_default();
         let of_member = |member: &u32| {

@@ -12,7 +12,7 @@ mod in_cache;
 
 use std::sync::Arc;
 
-use holdfast_model::{NumberName, RankDescriptor, Scheme};
+use holdfast_model::{Level, NumberName, RankDescriptor, Scheme};
 
 use super::error::RedundancyError;
 use super::files::{DescribedHeader, FileFormat, SetFile, SetId};
@@ -66,6 +66,10 @@ impl RedundancyScheme for Rs {
     fn numbers(&self) -> &'static [&'static SchemeNumber] {
         static NUMBERS: [&SchemeNumber; 1] = [&FAILURES];
         &NUMBERS
+    }
+
+    fn levels(&self) -> &'static [Level] {
+        &[Level::Parity]
     }
 
     fn check(&self, rules: GroupRules<'_>) -> Result<(), NumberError> {

@@ -1,16 +1,14 @@
-//! Kills a drain and a flush into a container at every step that changes a name: what the index lists as complete can
-//! be read, and a repetition completes the rest.
+//! Interrupts a drain and a flush into a container at every call that changes something: what the index lists as
+//! complete can be read, and a repetition completes the rest.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use chrono::NaiveDateTime;
 use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::crash::Subject;
 use holdfast_core::kvtree::file::packed;
 use holdfast_core::prefix::inspect::{Completeness, inspect};
 use holdfast_core::prefix::publish::{self, Publication};
@@ -21,14 +19,11 @@ use holdfast_core::prefix::{Summary, index, summary};
 use holdfast_core::store::dataset_files::write_meta;
 use holdfast_core::store::memory::{Killed, MemoryStore};
 use holdfast_core::store::{DatasetAccess, DatasetStore, DirectoryName, FoundFile, OpenDataset, PosixStore, Staged};
-use holdfast_core::{kill_point, temporary};
+use holdfast_core::temporary;
 use holdfast_model::{CheckpointId, ContainerRequest, Dataset, PackedRank, Rank};
 
 use super::*;
 
-/// The prefix directory, and the caller with the instant of the kill, for the child process.
-const WHERE: &str = "HOLDFAST_TEST_PREFIX";
-const WHAT: &str = "HOLDFAST_TEST_KILL";
 const RANKS: u32 = 4;
 const ID: CheckpointId = CheckpointId(9);
 const NAME: &str = "scr.dataset.9";
@@ -195,142 +190,80 @@ impl Caller {
     }
 }
 
-/// A store whose user can be killed at each of its steps.
-trait CrashStore: Debug + Sized {
-    fn store(&self) -> &dyn DatasetStore;
-
-    /// Another one with the same content, whose user lives.
-    fn again(&self) -> Self;
-
-    /// Does a caller's work until the user is killed at this instant; true if it ended before.
-    fn work_until(&self, caller: Caller, instant: u64) -> bool;
-
-    /// The store after the kill, for another process.
-    fn revived(self) -> Self;
-
-    /// All files below the store, with those that were begun.
-    fn names(&self) -> Vec<String>;
+/// What is there at the end: containers only, and nothing temporary.
+fn result(store: &dyn DatasetStore, paths: impl Iterator<Item = String>) -> String {
+    for path in paths {
+        let text = path.rsplit('/').next().unwrap();
+        let known = ["index.scr", "summary.scr", "dataset.scr", "scr.current"].contains(&text)
+            || text.starts_with("holdfast-")
+            || path.starts_with(".holdfast/")
+            || path.starts_with(".scr/");
+        assert!(known && !temporary::is_temporary(text), "{path}");
+    }
+    format!("{:?}", store.current().unwrap())
 }
 
-#[derive(Debug)]
-struct InDirectory(tempfile::TempDir, PosixStore);
-
-impl InDirectory {
-    fn of(scratch: tempfile::TempDir) -> Self {
-        let store = PosixStore::open(scratch.path()).unwrap();
-        InDirectory(scratch, store)
+/// In a directory: every kill, and every loss of power.
+fn interrupt_in_a_directory(caller: Caller) {
+    let store = |path: &Path| PosixStore::open(path).unwrap();
+    let tried = Subject {
+        name: &format!("container, {caller:?}"),
+        prepare: &|path| {
+            std::fs::create_dir(path).unwrap();
+            caller.prepare(&store(path));
+        },
+        work: &|path| {
+            caller.work(&store(path));
+            Ok(())
+        },
+        check: &|path| {
+            caller.check(&store(path), 0);
+            Ok(())
+        },
+        result: &|path| {
+            let below = |file: &Path| file.strip_prefix(path).unwrap().to_str().unwrap().to_owned();
+            result(&store(path), holdfast_testkit::files_below(path).iter().map(|file| below(file)))
+        },
+        power: true,
+        errors: &[],
     }
+    .kill();
+    assert!(tried.kills > 20 && tried.losses > 20, "{tried:?}");
 }
 
-impl CrashStore for InDirectory {
-    fn store(&self) -> &dyn DatasetStore {
-        &self.1
-    }
-
-    fn again(&self) -> Self {
-        InDirectory::of(holdfast_testkit::scratch_copy(self.0.path()))
-    }
-
-    fn work_until(&self, caller: Caller, instant: u64) -> bool {
-        let ended = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "sion::dataset::crash_tests::writer_that_is_killed", "--ignored"])
-            .env(WHERE, self.0.path())
-            .env(WHAT, format!("{caller:?} {instant}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(ended.success() || ended.signal() == Some(9), "{caller:?} at {instant}: it failed by itself");
-        ended.success()
-    }
-
-    fn revived(self) -> Self {
-        self
-    }
-
-    fn names(&self) -> Vec<String> {
-        let below = |path: &Path| path.strip_prefix(self.0.path()).unwrap().to_str().unwrap().to_owned();
-        holdfast_testkit::files_below(self.0.path()).iter().map(|path| below(path)).collect()
-    }
-}
-
-impl CrashStore for MemoryStore {
-    fn store(&self) -> &dyn DatasetStore {
-        self
-    }
-
-    fn again(&self) -> Self {
-        self.fork()
-    }
-
-    fn work_until(&self, caller: Caller, instant: u64) -> bool {
-        self.arm(instant);
-        match catch_unwind(AssertUnwindSafe(|| caller.work(self))) {
+/// In memory: every kill.
+fn kill_at_every_instant(caller: Caller) {
+    let prepared = MemoryStore::new();
+    caller.prepare(&prepared);
+    let mut instant = 1;
+    loop {
+        let killed = prepared.fork();
+        killed.arm(instant);
+        let ended = match catch_unwind(AssertUnwindSafe(|| caller.work(&killed))) {
             Ok(()) => true,
             Err(panic) if panic.is::<Killed>() => false,
             Err(panic) => resume_unwind(panic),
-        }
-    }
-
-    fn revived(self) -> Self {
-        self.fork()
-    }
-
-    fn names(&self) -> Vec<String> {
-        assert_eq!(self.staged(), 0);
-        self.files().into_keys().collect()
-    }
-}
-
-#[test]
-#[ignore = "the process that a_container_is_complete_or_not_there_whenever_its_writer_is_killed kills"]
-fn writer_that_is_killed() {
-    let (Some(path), Ok(what)) = (std::env::var_os(WHERE), std::env::var(WHAT)) else { return };
-    let (caller, instant) = what.split_once(' ').unwrap();
-    let caller = CALLERS.into_iter().find(|known| format!("{known:?}") == caller).unwrap();
-    let store = PosixStore::open(path).unwrap();
-    kill_point::arm(instant.parse().unwrap());
-    caller.work(&store);
-}
-
-fn kill_at_every_instant(prepared: &impl CrashStore, caller: Caller, least: u64) {
-    caller.prepare(prepared.store());
-    let mut instant = 1;
-    loop {
-        let world = prepared.again();
-        let ended = world.work_until(caller, instant);
-        let world = world.revived();
-        caller.check(world.store(), instant);
+        };
+        let world = killed.fork();
+        caller.check(&world, instant);
         if ended {
             break;
         }
-        caller.work(world.store());
-        caller.check(world.store(), instant);
-        let current = world.store().current().unwrap();
-        assert_eq!(current, Some(directory()), "{caller:?} killed at {instant} and repeated");
-        // Containers only, and nothing temporary.
-        for path in world.names() {
-            let text = path.rsplit('/').next().unwrap();
-            let known = ["index.scr", "summary.scr", "dataset.scr", "scr.current"].contains(&text)
-                || text.starts_with("holdfast-")
-                || path.starts_with(".holdfast/")
-                || path.starts_with(".scr/");
-            assert!(known && !temporary::is_temporary(text), "{caller:?} killed at {instant} and repeated: {path}");
-        }
+        caller.work(&world);
+        caller.check(&world, instant);
+        assert_eq!(world.staged(), 0);
+        result(&world, world.files().into_keys());
         instant += 1;
     }
-    assert!(instant > least, "{caller:?}: only {} instants", instant - 1);
+    assert!(instant > 5, "{caller:?}: only {} instants", instant - 1);
 }
 
 #[test]
-fn a_container_is_complete_or_not_there_whenever_its_writer_is_killed() {
+fn crash_a_container_is_complete_or_not_there() {
     std::thread::scope(|scope| {
         for caller in CALLERS {
-            // Two files of a container, summary, index and link: several instants each in a directory.
-            scope.spawn(move || {
-                kill_at_every_instant(&InDirectory::of(tempfile::tempdir().unwrap()), caller, 20);
-            });
-            scope.spawn(move || kill_at_every_instant(&MemoryStore::new(), caller, 5));
+            scope.spawn(move || interrupt_in_a_directory(caller));
+            scope.spawn(move || kill_at_every_instant(caller));
         }
     });
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use holdfast_core::control::meta::Meta;
 use holdfast_core::store::OpenDataset;
 use holdfast_model::{ContainerPlaces, PackedRank, Rank};
 
@@ -99,7 +100,7 @@ impl DatasetCreation {
 }
 
 /// Removes the plain files of the names that a container holds, backwards: each file after its meta file and the file
-/// map, so that a repetition after a kill finds what is left.
+/// map are gone for good, so that a repetition after a kill or a loss of power finds what is left.
 fn remove_plain(
     dataset: &dyn OpenDataset,
     listing: &Listing,
@@ -107,8 +108,10 @@ fn remove_plain(
 ) -> Result<(), SionError> {
     let present: HashSet<&str> = listing.names().collect();
     let names = packed.values().flat_map(|rank| rank.files.iter().rev()).map(|file| file.name.as_str());
-    let names: Vec<&str> = names.filter(|name| present.contains(name)).collect();
-    Ok(dataset.remove(&names)?)
+    let (files, records): (Vec<&str>, Vec<&str>) =
+        names.filter(|name| present.contains(name)).partition(|name| present.contains(Meta::name_for(name).as_str()));
+    dataset.remove(&records)?;
+    Ok(dataset.remove(&files)?)
 }
 
 /// Removes the containers of which every file is also in the container at `newest`, and parts that killed processes
@@ -132,9 +135,11 @@ fn remove_superseded(dataset: &Arc<dyn OpenDataset>, newest: &str, listing: &Lis
         // One that cannot be read is kept: its files may be recovered by hand.
         let Some(old) = contents_of(dataset, first) else { continue };
         if old.keys().all(|name| all.contains_key(name)) {
-            // The first file first: the others are then parts that no reader uses.
+            // The first file first, for good: the others are then parts that no reader uses.
+            dataset.remove(&[first])?;
             let names: Vec<String> = parts.keys().map(|number| part_name(first, *number)).collect();
-            dataset.remove(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
+            let others: Vec<&str> = names.iter().map(String::as_str).filter(|name| *name != first).collect();
+            dataset.remove(&others)?;
         }
     }
     Ok(())

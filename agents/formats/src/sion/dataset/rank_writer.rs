@@ -1,6 +1,10 @@
 //! Writing the streams of ranks at their places, by a process that did not plan the container.
+//!
+//! A process that was killed may have written a part of a stream at the same place. What is there already is compared
+//! and left as it is, up to the first difference.
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::store::{OpenDataset, StagedWriter};
@@ -10,6 +14,9 @@ use super::super::error::SionError;
 use super::super::input_mismatch::InputMismatch;
 use super::super::key_value::RECORD_HEADER;
 use super::plan::BYTE_ORDER;
+
+/// Bytes that are compared first: few, because mostly nothing was written yet.
+const PROBE: usize = 4096;
 
 /// The physical files of a container that another process created, open for writing. Only those are opened that have a
 /// place. Several threads can write.
@@ -45,7 +52,8 @@ impl PlacedFiles {
     /// A writer for the stream of the rank with this place. `None` if its file is not open.
     pub fn writer(&self, place: RankPlace) -> Option<RankWriter<'_>> {
         let (path, file) = self.files.get(usize::try_from(place.file).ok()?)?.as_ref()?;
-        (place.chunk_bytes > 0).then(|| RankWriter { path, file: &**file, place, at: 0, files: Vec::new() })
+        let files = Vec::new();
+        (place.chunk_bytes > 0).then(|| RankWriter { path, file: &**file, place, at: 0, files, was_begun: true })
     }
 
     /// Synchronises what was written. Only then may it be reported.
@@ -64,13 +72,16 @@ pub struct RankWriter<'a> {
     /// The end of the last record.
     at: u64,
     files: Vec<PackedFile>,
+    /// The stream may have what an earlier process has written.
+    was_begun: bool,
 }
 
-impl RankWriter<'_> {
+impl<'a> RankWriter<'a> {
     /// Writes the content of the next file. Without [`RankWriter::finish`] it is discarded: the next file is written
     /// over it.
-    pub fn content(&self) -> ContentWriter<'_> {
-        ContentWriter { to: self, offset: self.at.saturating_add(RECORD_HEADER) }
+    pub fn content(&mut self) -> ContentWriter<'_, 'a> {
+        let (offset, compares) = (self.at.saturating_add(RECORD_HEADER), self.was_begun);
+        ContentWriter { to: self, offset, compares, kept: 0 }
     }
 
     /// Ends a file with a content of so many bytes, which was written.
@@ -96,18 +107,40 @@ impl RankWriter<'_> {
         PackedRank { first_chunk: self.place.first_chunk, files: self.files }
     }
 
-    fn put(&self, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+    fn put(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let write = |part: Range<usize>, at| self.file.write_at(bytes.get(part).unwrap_or_default(), at);
+        self.each_part(offset, bytes.len(), write)
+    }
+
+    /// True if the stream has these bytes already.
+    fn has(&self, offset: u64, bytes: &[u8]) -> bool {
+        let (front, rest) = bytes.split_at(bytes.len().min(PROBE));
+        let same = |offset: u64, bytes: &[u8]| {
+            let mut there = vec![0; bytes.len()];
+            let read = |part: Range<usize>, at| self.file.read_at(there.get_mut(part).unwrap_or_default(), at);
+            self.each_part(offset, bytes.len(), read).is_ok() && there == bytes
+        };
+        same(offset, front) && same(offset.saturating_add(front.len() as u64), rest)
+    }
+
+    /// Calls `each` with the parts of so many bytes that lie in one chunk, and where that is in the physical file.
+    fn each_part(
+        &self,
+        mut offset: u64,
+        length: usize,
+        mut each: impl FnMut(Range<usize>, u64) -> io::Result<()>,
+    ) -> io::Result<()> {
         let too_large = || io::Error::from(io::ErrorKind::FileTooLarge);
         let RankPlace { offset: begin, chunk_bytes, stride, first_chunk, .. } = self.place;
-        while !bytes.is_empty() {
+        let mut done = 0;
+        while done < length {
             let inside = offset % chunk_bytes;
             let chunk = first_chunk.checked_add(offset / chunk_bytes).ok_or_else(too_large)?;
             let position = chunk.checked_mul(stride).and_then(|at| at.checked_add(begin)?.checked_add(inside));
-            let room = usize::try_from(chunk_bytes - inside).unwrap_or(usize::MAX).min(bytes.len());
-            let (now, later) = bytes.split_at(room);
-            self.file.write_at(now, position.ok_or_else(too_large)?)?;
-            offset = offset.checked_add(now.len() as u64).ok_or_else(too_large)?;
-            bytes = later;
+            let now = usize::try_from(chunk_bytes - inside).unwrap_or(usize::MAX).min(length - done);
+            each(done..done + now, position.ok_or_else(too_large)?)?;
+            offset = offset.checked_add(now as u64).ok_or_else(too_large)?;
+            done += now;
         }
         Ok(())
     }
@@ -115,14 +148,31 @@ impl RankWriter<'_> {
 
 /// Writes the content of one file.
 #[derive(Debug)]
-pub struct ContentWriter<'a> {
-    to: &'a RankWriter<'a>,
+pub struct ContentWriter<'w, 'a> {
+    to: &'w mut RankWriter<'a>,
     offset: u64,
+    /// All that was written until now was there.
+    compares: bool,
+    kept: u64,
 }
 
-impl Write for ContentWriter<'_> {
+impl ContentWriter<'_, '_> {
+    /// The bytes that an earlier process had written.
+    pub fn kept(&self) -> u64 {
+        self.kept
+    }
+}
+
+impl Write for ContentWriter<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to.put(self.offset, bytes)?;
+        self.compares = self.compares && self.to.has(self.offset, bytes);
+        if self.compares {
+            self.kept = self.kept.saturating_add(bytes.len() as u64);
+        } else {
+            // Meta data can differ between two attempts. What differs at the beginning of the stream is of no attempt.
+            self.to.was_begun = self.to.was_begun && (self.to.at > 0 || self.kept > 0);
+            self.to.put(self.offset, bytes)?;
+        }
         self.offset = self.offset.saturating_add(bytes.len() as u64);
         Ok(bytes.len())
     }

@@ -89,6 +89,7 @@ fn copy(files: &dyn DatasetFiles, writer: &mut RankWriter<'_>, name: &str) -> Re
     let (mut hasher, mut bytes) = (crc32fast::Hasher::new(), 0_u64);
     let stored: &dyn StoredFile = &*stored;
     let mut reader = stored.reader();
+    let path = writer.path;
     let mut content = writer.content();
     loop {
         let read = match reader.read(&mut piece) {
@@ -99,7 +100,7 @@ fn copy(files: &dyn DatasetFiles, writer: &mut RankWriter<'_>, name: &str) -> Re
         };
         let now = piece.get(..read).unwrap_or_default();
         hasher.update(now);
-        content.write_all(now).map_err(SionError::io("write", writer.path))?;
+        content.write_all(now).map_err(SionError::io("write", path))?;
         bytes = bytes.saturating_add(read as u64);
     }
     writer.finish(name, bytes)?;

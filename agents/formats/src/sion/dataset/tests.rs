@@ -46,6 +46,42 @@ fn write(directory: &Path, places: &ContainerPlaces, rank: u32, files: &RankCont
     writer.end()
 }
 
+#[test]
+fn what_a_killed_process_has_written_of_a_stream_is_not_written_again() {
+    // Also in several chunks.
+    for planned in [40_000, 1000] {
+        let directory = tempfile::tempdir().unwrap();
+        let creation = create(directory.path(), 1, 1, planned);
+        let places = creation.places();
+        let files = content(0, 3, 9000);
+        let placed = PlacedFiles::open(&*at(directory.path()), &places).unwrap();
+        let kept = |files: &[(String, Vec<u8>)]| -> Vec<u64> {
+            let mut writer = placed.writer(places.ranks[&Rank(0)]).unwrap();
+            let write = |(name, bytes): &(String, Vec<u8>)| {
+                let mut sink = writer.content();
+                bytes.chunks(1000).for_each(|piece| sink.write_all(piece).unwrap());
+                let kept = sink.kept();
+                writer.finish(name, bytes.len() as u64).unwrap();
+                kept
+            };
+            files.iter().map(write).collect()
+        };
+        assert_eq!(kept(&files[..1]), [0], "nothing was there");
+        assert_eq!(kept(&files[..2]), [9000, 0]);
+        let mut changed = files.clone();
+        changed[0].1[5000] ^= 1;
+        assert_eq!(kept(&changed), [5000, 9001, 0], "it goes on behind a difference");
+        assert_eq!(kept(&files), [5000, 9001, 9002], "pieces that were changed are written again");
+        let mut other = files.clone();
+        other.iter_mut().for_each(|(_, bytes)| bytes[0] ^= 1);
+        assert_eq!(kept(&other), [0, 0, 0]);
+        let packed = write(directory.path(), &places, 0, &files);
+        creation.commit(&[(Rank(0), packed)].into()).unwrap();
+        let stored = open(at(directory.path())).unwrap();
+        assert!(files.iter().all(|(name, bytes)| read(&*stored, name).unwrap() == *bytes));
+    }
+}
+
 /// A container of two physical files and five ranks, of which rank 3 has no files.
 fn example(directory: &Path, planned: u64) -> BTreeMap<u32, RankContent> {
     let creation = create(directory, 5, 2, planned);

@@ -84,7 +84,7 @@ pub enum LeaderWork {
         /// The application's name, SCR's default name, or the directory's.
         name: String,
     },
-    /// Restarts are to take this directory. Returns [`Done`](super::WorkOutput::Done).
+    /// Restarts are to take this directory, if they can use it. Returns [`Usable`](super::WorkOutput::Usable).
     MakeCurrent { directory: DirectoryName },
     /// Remove a directory from the index; its files stay. Returns [`Done`](super::WorkOutput::Done).
     Withdraw { directory: DirectoryName },

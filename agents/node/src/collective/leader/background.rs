@@ -4,9 +4,10 @@
 //! kinds run side by side, and of two that can begin or go on at the same event, that of the higher priority is first.
 //! All have the same limits of bandwidth and of the processors' time, until something waits for their end.
 
+use std::collections::BTreeSet;
 use std::mem::discriminant;
 
-use holdfast_model::{CheckpointId, FlushPolicy};
+use holdfast_model::CheckpointId;
 use holdfast_wire::peer::CopyLimits;
 
 /// The name of a procedure. The order of the variants is that of the priorities.
@@ -14,6 +15,8 @@ use holdfast_wire::peer::CopyLimits;
 pub(super) enum Background {
     /// Deletes output from the caches that is on the prefix directory: other datasets need the space.
     Discard(CheckpointId),
+    /// Makes the redundancy of a checkpoint whose ranks go on already.
+    Protect(CheckpointId),
     /// Copies a dataset from the caches to the prefix directory.
     Flush(CheckpointId),
     /// Verifies a dataset in the prefix directory, then deletes those there that the window leaves out.
@@ -25,15 +28,18 @@ impl Background {
     fn priority(self) -> u8 {
         match self {
             Background::Discard(_) => 0,
-            Background::Flush(_) => 1,
-            Background::KeepWindow(_) => 2,
+            Background::Protect(_) => 1,
+            Background::Flush(_) => 2,
+            Background::KeepWindow(_) => 3,
         }
     }
 
     /// The dataset of which it reads or deletes files in cache.
     pub(super) fn cached_dataset(self) -> Option<CheckpointId> {
         match self {
-            Background::Discard(checkpoint) | Background::Flush(checkpoint) => Some(checkpoint),
+            Background::Discard(checkpoint) | Background::Protect(checkpoint) | Background::Flush(checkpoint) => {
+                Some(checkpoint)
+            }
             Background::KeepWindow(_) => None,
         }
     }
@@ -99,17 +105,23 @@ impl Procedures {
         self.get(name).is_some_and(|entry| entry.stage == Stage::Cancelled)
     }
 
-    /// True if one of these procedures has not ended.
-    pub(super) fn any(&self, which: impl Fn(Background) -> bool) -> bool {
-        self.0.iter().any(|entry| which(entry.name))
+    /// The procedures that have not ended.
+    pub(super) fn names(&self) -> impl Iterator<Item = Background> {
+        self.0.iter().map(|entry| entry.name)
     }
 
-    /// The dataset that is being flushed.
-    pub(super) fn flushing(&self) -> Option<CheckpointId> {
-        self.0.iter().find_map(|entry| match entry.name {
+    /// True if one of these procedures has not ended.
+    pub(super) fn any(&self, which: impl Fn(Background) -> bool) -> bool {
+        self.names().any(which)
+    }
+
+    /// The datasets that are being flushed, or wait for it.
+    pub(super) fn flushing(&self) -> BTreeSet<CheckpointId> {
+        let flushing = self.0.iter().filter_map(|entry| match entry.name {
             Background::Flush(checkpoint) => Some(checkpoint),
-            Background::Discard(_) | Background::KeepWindow(_) => None,
-        })
+            Background::Discard(_) | Background::Protect(_) | Background::KeepWindow(_) => None,
+        });
+        flushing.collect()
     }
 
     /// Something waits for these procedures; returns those that had limits until now.
@@ -122,14 +134,9 @@ impl Procedures {
         waiting.collect()
     }
 
-    /// The limits of each of the nodes that carry out an order of this procedure. They share the bandwidth; each limits
-    /// itself, so that no coordination is needed.
-    pub(super) fn limits(&self, name: Background, policy: &FlushPolicy, nodes: usize) -> CopyLimits {
-        if self.get(name).is_none_or(|entry| entry.is_awaited) {
-            return CopyLimits::NONE;
-        }
-        let bandwidth = policy.bandwidth.div_ceil(u64::try_from(nodes.max(1)).unwrap_or(u64::MAX));
-        CopyLimits { bandwidth, percent: policy.percent, ..CopyLimits::NONE }
+    /// The limits of an order of this procedure: these, until something waits for its end.
+    pub(super) fn limits(&self, name: Background, limits: CopyLimits) -> CopyLimits {
+        if self.get(name).is_none_or(|entry| entry.is_awaited) { CopyLimits::NONE } else { limits }
     }
 
     fn get(&self, name: Background) -> Option<&Entry> {
@@ -142,23 +149,8 @@ mod tests {
     use super::Background::{Discard, Flush};
     use super::*;
 
-    use holdfast_model::FlushMode;
-
     const A: CheckpointId = CheckpointId(1);
     const B: CheckpointId = CheckpointId(2);
-
-    fn flush_policy() -> FlushPolicy {
-        FlushPolicy {
-            every: 1,
-            mode: FlushMode::Async,
-            width: 1,
-            bandwidth: 0,
-            percent: 0.0,
-            on_restart: false,
-            keep: 0,
-            container: None,
-        }
-    }
 
     fn requested(names: &[Background]) -> Procedures {
         let mut procedures = Procedures::default();
@@ -193,13 +185,12 @@ mod tests {
 
     #[test]
     fn a_procedure_has_the_limits_until_something_waits_for_it() {
-        let policy = FlushPolicy { bandwidth: 7, percent: 20.0, ..flush_policy() };
+        let limits = CopyLimits { bandwidth: 7, percent: 20.0, ..CopyLimits::NONE };
         let mut procedures = requested(&[Flush(A), Flush(B)]);
-        let limited = procedures.limits(Flush(A), &policy, 4);
-        assert_eq!((limited.bandwidth, limited.percent), (2, 20.0));
+        assert_eq!(procedures.limits(Flush(A), limits), limits);
         assert_eq!(procedures.expect_end(|name| name == Flush(A)), [Flush(A)]);
         assert_eq!(procedures.expect_end(|name| name == Flush(A)), []);
-        assert_eq!(procedures.limits(Flush(A), &policy, 4), CopyLimits::NONE);
-        assert_eq!(procedures.limits(Flush(B), &policy, 4), limited);
+        assert_eq!(procedures.limits(Flush(A), limits), CopyLimits::NONE);
+        assert_eq!(procedures.limits(Flush(B), limits), limits);
     }
 }

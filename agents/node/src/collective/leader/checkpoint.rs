@@ -9,13 +9,14 @@ use holdfast_wire::peer::{Order, SealCrc};
 use holdfast_wire::rank::Reply;
 
 use super::action::HaltWork;
+use super::background::Background;
 use super::context::Context;
 use super::deletion::delete;
 use super::eviction::evicted;
 use super::halt::{halt_condition, spread_halt};
 use super::memory::CompletedDataset;
-use super::open_dataset::{mark_begun, mark_ended, mark_not_begun, next_id, report_dropped};
-use super::protection::{encode, seal};
+use super::open_dataset::{Blocked, count_blocked, mark_begun, mark_ended, mark_not_begun, next_id, report_dropped};
+use super::protection::{encode, report_protected, seal};
 use super::records::{describe, note};
 use super::{direct, files, flush, restart, unfinished};
 use crate::collective::error::CallError;
@@ -43,12 +44,18 @@ async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallError> {
         restart::accept(cx, restart.checkpoint).await?;
     }
     let checkpoint = next_id(cx);
+    // Before anything is evicted: until then an older one may be the only one that survives the loss of a node.
+    let begun = cx.now();
+    cx.ended(|name| matches!(name, Background::Protect(_))).await;
+    count_blocked(cx, begun, |blocked| &mut blocked.earlier_redundancy);
     let protection = cx.layout().protection_of(checkpoint, &dataset)?;
-    let delete = evicted(cx, checkpoint, &dataset, protection.base()).await?;
+    let delete = evicted(cx, checkpoint, &dataset, protection).await?;
+    let begun = cx.now();
     for id in &delete {
         // What is being flushed must not be deleted meanwhile.
         cx.ended_of(*id).await;
     }
+    count_blocked(cx, begun, |blocked| &mut blocked.flush);
     mark_begun(cx, &dataset);
     describe(cx, checkpoint, dataset).await?;
     let orders = cx.layout().members(&protection.descriptors()).into_iter();
@@ -69,9 +76,11 @@ async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallError> {
 /// Begins a dataset, in cache or in the prefix directory itself.
 pub(super) async fn begin(cx: &Context, dataset: Dataset, bypass: bool) -> Result<Reply, CallError> {
     let is_checkpoint = dataset.checkpoint;
+    cx.with(|state| state.blocked = Some(Blocked::since(state.now)));
     let begun = if bypass { direct::start(cx, dataset).await } else { start(cx, dataset).await };
     begun.map_err(|error| {
         let failure = Failure::from(error);
+        cx.with(|state| state.blocked = None);
         mark_not_begun(cx, is_checkpoint, failure.to_string());
         CallError::Order(failure)
     })
@@ -83,7 +92,7 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
     };
     if matches!(not_written, Some(CallError::ProgramsEnded)) {
         // They were not blocked.
-        cx.with(|state| state.blocked_since = None);
+        cx.with(|state| state.blocked = None);
     }
     let reply = complete_open(cx, checkpoint, not_written).await;
     mark_ended(cx, checkpoint);
@@ -122,14 +131,22 @@ async fn complete_open(
             return Ok(Reply::Completed { checkpoint, kept: false, halt: None });
         }
     };
-    report_protected(cx, &dataset, completed);
+    let is_protected = completed.is_protected() && !completed.behind;
+    let survives = match dataset.direct {
+        None if is_protected => Some(cx.layout().protection_of(checkpoint, &dataset)?.survives),
+        _ => None,
+    };
+    if is_protected {
+        report_protected(cx, checkpoint, completed.scheme, survives, completed.protected_millis);
+    }
     if dataset.direct.is_none() {
         cx.memory(|memory| {
             memory.cached.insert(checkpoint);
-            if completed.is_protected() {
-                memory.protected.insert(checkpoint);
-            }
+            memory.protected.extend(survives.map(|survives| (checkpoint, survives)));
         });
+        if completed.behind {
+            cx.request(Background::Protect(checkpoint));
+        }
     } else {
         direct::forget_older(cx, checkpoint).await;
     }
@@ -146,11 +163,23 @@ async fn complete_open(
     if let Some(reason) = &halt {
         cx.emit(AgentEvent::Halting { generation: cx.generation(), reason: reason.clone() });
     }
+    let begun = cx.now();
+    let kept = flush_if_due(cx, checkpoint, dataset, halt.is_some()).await?;
+    count_blocked(cx, begun, |blocked| &mut blocked.flush);
+    Ok(Reply::Completed { checkpoint, kept, halt })
+}
+
+/// Flushes a complete checkpoint, or has it flushed in the background, if that is due. Returns whether it is kept.
+async fn flush_if_due(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    dataset: Dataset,
+    halting: bool,
+) -> Result<bool, CallError> {
     if dataset.level == Some(Level::Prefix) {
-        let kept = at_prefix(cx, checkpoint, dataset).await?;
-        return Ok(Reply::Completed { checkpoint, kept, halt });
+        return at_prefix(cx, checkpoint, dataset).await;
     }
-    if halt.is_some() {
+    if halting {
         flush::if_needed(cx, checkpoint).await;
     } else if dataset.output {
         flush::output(cx, checkpoint).await?;
@@ -161,7 +190,7 @@ async fn complete_open(
             flush::if_needed(cx, checkpoint).await;
         }
     }
-    Ok(Reply::Completed { checkpoint, kept: true, halt })
+    Ok(true)
 }
 
 /// Flushes a checkpoint of level 4, and ends the interval of its level. If it cannot be flushed, it stays in cache as
@@ -189,8 +218,14 @@ async fn finish(
     dataset: &Dataset,
     begun: Duration,
 ) -> Result<CompletedDataset, CallError> {
-    let mut completed =
-        CompletedDataset { checkpoint, scheme: direct::SCHEME, bytes: 0, millis: 0, protected_millis: 0 };
+    let mut completed = CompletedDataset {
+        checkpoint,
+        scheme: direct::SCHEME,
+        bytes: 0,
+        millis: 0,
+        protected_millis: 0,
+        behind: false,
+    };
     let mut is_reported = false;
     if let Some(directory) = &dataset.direct {
         completed.bytes = direct::complete(cx, checkpoint, directory, dataset).await?;
@@ -205,12 +240,17 @@ async fn finish(
         completed.scheme = protection.scheme();
         completed.bytes = total_bytes(bytes.values().copied());
         completed.millis = cx.millis_since(begun);
-        // Without redundancy nothing follows that could fail: it is reported when it is on disk, and then holds.
-        is_reported = completed.is_protected();
+        completed.behind = completed.is_protected() && dataset.checkpoint && protection.limits(cx).is_some();
+        // If nothing follows that could fail, it is reported when it is on disk, and then holds.
+        is_reported = completed.is_protected() && !completed.behind;
         if is_reported {
             report_complete(cx, dataset, completed);
         }
-        encode(cx, checkpoint, protection, &bytes).await?;
+        if !completed.behind {
+            let begun = cx.now();
+            encode(cx, checkpoint, protection, &bytes).await?;
+            count_blocked(cx, begun, |blocked| &mut blocked.redundancy);
+        }
         cx.order(cx.nodes_with_ranks(&Order::Commit { checkpoint })).await?;
         note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: false }).await?;
     }
@@ -234,17 +274,17 @@ fn report_complete(cx: &Context, dataset: &Dataset, completed: CompletedDataset)
     let generation = cx.generation();
     let CompletedDataset { checkpoint, scheme, bytes, millis, .. } = completed;
     if cx.policy(|policy, _| policy.is_progress(dataset)) {
-        let (level, protected) = (dataset.level.map(Level::number), completed.is_protected());
-        cx.emit(AgentEvent::CheckpointComplete { generation, checkpoint, scheme, protected, level, bytes, millis });
+        cx.emit(AgentEvent::CheckpointComplete {
+            generation,
+            checkpoint,
+            scheme,
+            descriptor: cx.layout().level_of(checkpoint, dataset),
+            protected: completed.is_protected(),
+            level: dataset.level.map(Level::number),
+            bytes,
+            millis,
+        });
     } else if let Some(directory) = &dataset.direct {
         cx.emit(AgentEvent::Flushed { generation, checkpoint, directory: directory.clone(), millis });
-    }
-}
-
-fn report_protected(cx: &Context, dataset: &Dataset, completed: CompletedDataset) {
-    let CompletedDataset { checkpoint, scheme, protected_millis: millis, .. } = completed;
-    if completed.is_protected() && cx.policy(|policy, _| policy.is_progress(dataset)) {
-        let generation = cx.generation();
-        cx.emit(AgentEvent::CheckpointProtected { generation, checkpoint, scheme, millis });
     }
 }

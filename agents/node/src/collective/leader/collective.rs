@@ -74,7 +74,9 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
         Call::Finalize if is_terminated(cx, &calls) => Ok(Reply::Done),
         Call::Finalize => finalize(cx).await,
         Call::Await { .. } => awaiting::next_checkpoint(cx, &calls).await,
-        Call::Route { .. } | Call::Workspace | Call::Leave => Err(CallError::NotCollective(first.name())),
+        Call::Route { .. } | Call::RestartFiles | Call::Workspace | Call::Leave => {
+            Err(CallError::NotCollective(first.name()))
+        }
     }
 }
 

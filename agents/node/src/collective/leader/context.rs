@@ -27,6 +27,7 @@ use super::dispatch::Dispatch;
 use super::event::{WorkOutput, WorkResult};
 use super::layout::Layout;
 use super::memory::{LeaderMemory, UnfinishedFlushes};
+use super::open_dataset::Blocked;
 use super::programs::Programs;
 use super::request::Requests;
 use super::waves::Waves;
@@ -64,8 +65,8 @@ pub(super) struct LeaderState {
     flushes: UnfinishedFlushes,
     pub(super) policy: Box<dyn SourcePolicy>,
     pub(super) requests: Requests,
-    /// When the ranks began the open dataset, which blocks them since. Unknown after a restart of the leader.
-    pub(super) blocked_since: Option<Duration>,
+    /// Since the ranks began the open dataset. Unknown after a restart of the leader.
+    pub(super) blocked: Option<Blocked>,
     /// For ranks that wait for their next checkpoint.
     pub(super) programs: Programs,
     /// The nodes whose ranks were sent SIGTERM.
@@ -121,7 +122,7 @@ impl Context {
             flushes,
             policy,
             requests: Requests::default(),
-            blocked_since: None,
+            blocked: None,
             programs: Programs::default(),
             terminated: BTreeSet::new(),
             ended: BTreeSet::new(),
@@ -254,7 +255,7 @@ impl Context {
     pub(super) async fn ended(&self, which: impl Fn(Background) -> bool) {
         self.with(|state| {
             for name in state.background.expect_end(&which) {
-                state.dispatch.lift_limits(name, state.now, &mut state.actions);
+                state.dispatch.lift_limits(name, &mut state.actions);
             }
         });
         self.wait_until(|state| (!state.background.any(&which)).then_some(())).await;
@@ -270,6 +271,12 @@ impl Context {
         self.ended(|name| name.cached_dataset() == Some(checkpoint)).await;
     }
 
+    /// Cancels these procedures.
+    pub(super) fn cancel_all(&self, which: impl Fn(Background) -> bool) {
+        let names = self.with(|state| state.background.names().filter(|name| which(*name)).collect::<Vec<_>>());
+        names.into_iter().for_each(|name| self.cancel(name));
+    }
+
     /// Cancels a procedure: its orders fail. File work that is under way is completed.
     pub(super) fn cancel(&self, name: Background) {
         self.with(|state| {
@@ -278,14 +285,18 @@ impl Context {
         });
     }
 
-    /// The limits of each of so many nodes that carry out an order of this procedure.
-    pub(super) fn limits(&self, nodes: usize) -> CopyLimits {
-        let limits = |name| self.with(|state| state.background.limits(name, &self.settings().flush, nodes));
-        self.background.map_or(CopyLimits::NONE, limits)
+    /// The limits of an order of this procedure, if nothing waits for it.
+    pub(super) fn limits(&self, limits: CopyLimits) -> CopyLimits {
+        self.background.map_or(CopyLimits::NONE, |name| self.with(|state| state.background.limits(name, limits)))
     }
 
-    /// The dataset that is being flushed in the background.
-    pub(super) fn flushing(&self) -> Option<CheckpointId> {
+    /// True if the procedure is to end: what it works on is deleted.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.background.is_some_and(|name| self.with(|state| state.background.is_cancelled(name)))
+    }
+
+    /// The datasets that are being flushed in the background, or wait for it.
+    pub(super) fn flushing(&self) -> BTreeSet<CheckpointId> {
         self.with(|state| state.background.flushing())
     }
 

@@ -41,16 +41,12 @@ pub(super) async fn current(cx: &Context, name: String) -> Result<Reply, CallErr
     if files::read_dataset(cx, &directory).await?.is_some_and(|dataset| !dataset.checkpoint) {
         return Err(CallError::NotACheckpoint(directory));
     }
-    // The link must lead to a dataset that the next run can restart from.
-    if !files::is_usable(cx, &directory).await? {
-        return Err(CallError::Incomplete(directory));
-    }
     files::make_current(cx, &directory).await?;
     // Those that bypass the cache, too: the next run would restart from the newest of them.
     let mut known: BTreeSet<CheckpointId> = files::datasets_here(cx, None).await?.into_iter().collect();
     known.extend(cx.memory(|memory| memory.datasets.keys().copied().collect::<Vec<_>>()));
     for id in known.into_iter().filter(|id| *id > checkpoint) {
-        cancel_flush(cx, id).await;
+        end_background(cx, id).await;
         delete(cx, id).await?;
     }
     cx.memory(|memory| {
@@ -88,7 +84,7 @@ pub(super) async fn delete_named(cx: &Context, name: String) -> Result<Reply, Ca
         None => default_name(*id) == name,
     });
     if let Some(checkpoint) = cached {
-        cancel_flush(cx, checkpoint).await;
+        end_background(cx, checkpoint).await;
     }
     let (indexed, directory) = match find(cx, name).await {
         Ok((checkpoint, directory)) => (Some(checkpoint), Some(directory)),
@@ -107,9 +103,9 @@ pub(super) async fn delete_named(cx: &Context, name: String) -> Result<Reply, Ca
     Ok(Reply::Done)
 }
 
-/// Ends the flush of a dataset that is to be deleted, and waits for what else concerns it.
-async fn cancel_flush(cx: &Context, checkpoint: CheckpointId) {
-    cx.cancel(Background::Flush(checkpoint));
+/// Ends what is made of a dataset that is to be deleted, and waits for what else concerns it.
+async fn end_background(cx: &Context, checkpoint: CheckpointId) {
+    cx.cancel_all(|name| [Background::Flush(checkpoint), Background::Protect(checkpoint)].contains(&name));
     cx.ended_of(checkpoint).await;
 }
 

@@ -6,11 +6,13 @@ use holdfast_model::{CheckpointId, Failure};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 
+use super::background::Background;
 use super::context::Context;
 use super::unfinished;
 use crate::collective::error::CallError;
 
 pub(super) async fn delete(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
+    end_protection(cx, |id| id == checkpoint).await;
     let order = Order::Delete { checkpoints: vec![checkpoint], all_but: None };
     cx.order(cx.all_nodes(&order)).await?;
     cx.memory(|memory| {
@@ -21,8 +23,16 @@ pub(super) async fn delete(cx: &Context, checkpoint: CheckpointId) -> Result<(),
     Ok(())
 }
 
+/// Cancels what makes the redundancy of checkpoints that are to be deleted, and waits for its end.
+async fn end_protection(cx: &Context, deleted: impl Fn(CheckpointId) -> bool) {
+    let is_deleted = |name| matches!(name, Background::Protect(checkpoint) if deleted(checkpoint));
+    cx.cancel_all(is_deleted);
+    cx.ended(is_deleted).await;
+}
+
 /// Deletes everything in cache but these checkpoints.
 pub(super) async fn clear_cache(cx: &Context, all_but: BTreeSet<CheckpointId>) -> Result<(), CallError> {
+    end_protection(cx, |id| !all_but.contains(&id)).await;
     let order = Order::Delete { checkpoints: Vec::new(), all_but: Some(all_but.clone()) };
     cx.order(cx.all_nodes(&order)).await?;
     cx.memory(|memory| memory.forget(|id| !all_but.contains(&id)));

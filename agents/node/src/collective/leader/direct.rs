@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use holdfast_core::prefix::Summary;
 use holdfast_core::store::{DirectoryName, PrefixError};
-use holdfast_model::{CheckpointId, Dataset, Failure, Location, Locations, Scheme};
+use holdfast_model::{CheckpointId, Dataset, Failure, Location, Locations, Rank, RestartRanks, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{DatasetFile, Order};
 use holdfast_wire::rank::Reply;
@@ -117,15 +117,27 @@ async fn try_directory(cx: &Context, directory: &str) -> Result<FoundCheckpoint,
     if !files::is_usable(cx, &directory).await? {
         return Err(CallError::Incomplete(directory));
     }
-    let (summary, running) = (files::read_summary(cx, &directory).await?, cx.layout().ranks());
-    if summary.ranks != running {
-        return Err(CallError::other_size(&directory, summary.ranks, running));
-    }
-    summary.accept(running)?;
+    let summary = files::read_summary(cx, &directory).await?;
+    written_by(cx, &directory, &summary)?;
+    summary.accept(summary.ranks)?;
     read(cx, &directory, &summary).await
 }
 
-/// Has the ranks read the files in the prefix directory.
+/// The number of ranks that wrote the dataset, if the run has another one.
+///
+/// # Errors
+/// Such a dataset cannot be used.
+pub(super) fn written_by(cx: &Context, directory: &DirectoryName, summary: &Summary) -> Result<Option<u32>, CallError> {
+    let (written, running) = (summary.ranks, cx.layout().ranks());
+    match cx.settings().restart.ranks {
+        _ if written == running => Ok(None),
+        RestartRanks::Any => Ok(Some(written)),
+        RestartRanks::Same => Err(CallError::other_size(directory, written, running)),
+    }
+}
+
+/// Has the ranks read the files in the prefix directory. Of a dataset of another number of ranks, each node verifies an
+/// equal share.
 pub(super) async fn read(
     cx: &Context,
     directory: &DirectoryName,
@@ -133,20 +145,26 @@ pub(super) async fn read(
 ) -> Result<FoundCheckpoint, CallError> {
     let checkpoint = summary.id;
     // The summary lists files as a filemap does, newest first.
-    let files_of = cx.ranks().map(|rank| {
-        let mut files: Vec<DatasetFile> = summary.to_fetch(rank).map(dataset_file).collect();
+    let written_by = written_by(cx, directory, summary)?;
+    let running = cx.layout().ranks().max(1);
+    let files_of = (0..summary.ranks).map(|rank| {
+        let mut files: Vec<DatasetFile> = summary.to_fetch(Rank(rank)).map(dataset_file).collect();
         files.reverse();
-        (rank, (rank, files))
+        (Rank(rank % running), (Rank(rank), files))
     });
+    let mut files_of_nodes = cx.layout().by_node(files_of);
+    for node in cx.layout().by_node(cx.ranks().map(|rank| (rank, ()))).into_keys() {
+        files_of_nodes.entry(node).or_default();
+    }
     let path = cx.settings().prefix.join(directory.as_str());
-    let orders = cx.layout().by_node(files_of).into_iter().map(|(node, files)| {
+    let orders = files_of_nodes.into_iter().map(|(node, files)| {
         let files: BTreeMap<_, _> = files.into_iter().collect();
-        (node, Order::ReadDirect { checkpoint, directory: path.clone(), files })
+        (node, Order::ReadDirect { checkpoint, directory: path.clone(), files, written_by })
     });
     cx.order(orders.collect()).await?;
     note(cx, checkpoint, Locations { cache: false, pfs: true, flushing: false }).await?;
     // The parallel file system protects it.
-    Ok(fetched(checkpoint, directory, true))
+    Ok(FoundCheckpoint { written_by, ..fetched(checkpoint, directory, Some(u32::MAX)) })
 }
 
 /// Has the ranks read a checkpoint that was in cache from this directory, to which it was flushed. It is deleted from

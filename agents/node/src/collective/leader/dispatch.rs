@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_model::{Failure, FailureKind, NodeName};
-use holdfast_wire::peer::{Order, OrderResult, ToMember};
+use holdfast_wire::peer::{CopyLimits, Order, OrderResult, ToMember};
 
 use super::action::LeaderAction;
 use super::background::Background;
@@ -186,20 +186,19 @@ impl Dispatch {
         }
     }
 
-    /// The orders of a procedure are carried out without their limits from now on: they are cancelled, and given again.
-    /// Files that were copied are not copied again.
-    pub(super) fn lift_limits(&mut self, of: Background, now: Duration, out: &mut Vec<LeaderAction>) {
+    /// The orders of a procedure are carried out without their limits from now on.
+    pub(super) fn lift_limits(&mut self, of: Background, out: &mut Vec<LeaderAction>) {
         let batches = self.batches.values_mut();
         for batch in batches.filter(|batch| batch.of == Some(of) && batch.cancelled.is_none()) {
-            let mut lifted = false;
-            for limits in batch.orders.values_mut().filter_map(Order::limits_mut) {
-                lifted |= limits.lift();
-            }
-            if let Stage::Open(attempt) = &mut batch.stage
-                && lifted
-            {
-                attempt.cancel(&self.links, out);
-                batch.settle(now);
+            for (node, order) in &mut batch.orders {
+                let lifted = order.limits_mut().is_some_and(CopyLimits::lift);
+                if let Stage::Open(attempt) = &batch.stage
+                    && lifted
+                    && attempt.open.get(node) == Some(&true)
+                    && self.links.contains_key(node)
+                {
+                    out.push(send(node, ToMember::LiftLimits { order: attempt.order }));
+                }
             }
         }
     }

@@ -72,16 +72,13 @@ async fn next_candidate(
 
 async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoint, CallError> {
     let summary = files::read_summary(cx, directory).await?;
-    let running = cx.layout().ranks();
-    if summary.ranks != running {
-        return Err(CallError::other_size(directory, summary.ranks, running));
-    }
+    let others = direct::written_by(cx, directory, &summary)?.is_some();
     mark(cx, directory, FetchStage::Begun).await?;
-    summary.accept(running)?;
+    summary.accept(summary.ranks)?;
     let checkpoint = summary.id;
     let dataset = files::read_dataset(cx, directory).await?;
     // Where ranks cannot read the files, they are fetched: a program that needs those of other ranks reports it.
-    let reads_there = cx.settings().restart.from_prefix && !files::is_packed(cx, directory).await?;
+    let reads_there = others || cx.settings().restart.from_prefix && !files::is_packed(cx, directory).await?;
     if reads_there || dataset.as_ref().is_some_and(|dataset| dataset.direct.is_some()) {
         return direct::read_described(cx, directory, &summary, dataset.unwrap_or_default()).await;
     }
@@ -111,7 +108,8 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
     cx.order(cx.nodes_with_ranks(&Order::Commit { checkpoint })).await?;
     note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
     mark(cx, directory, FetchStage::Succeeded).await?;
-    Ok(fetched(checkpoint, directory, !is_unprotected(protection.scheme())))
+    let survives = (!is_unprotected(protection.scheme())).then_some(protection.survives);
+    Ok(fetched(checkpoint, directory, survives))
 }
 
 /// Marks this directory as failed in the index, with the reason.

@@ -125,8 +125,13 @@ pub(super) async fn find_dataset(cx: &Context, name: &str) -> Result<Option<(Che
     expect!(cx.work(LeaderWork::FindDataset { name: name.to_owned() }).await?, Found)
 }
 
+/// Restarts are to take this directory.
+///
+/// # Errors
+/// The next run could not restart from it: it is incomplete, or has been deleted meanwhile.
 pub(super) async fn make_current(cx: &Context, directory: &DirectoryName) -> Result<(), CallError> {
-    done(cx, LeaderWork::MakeCurrent { directory: directory.clone() }).await
+    let usable = expect!(cx.work(LeaderWork::MakeCurrent { directory: directory.clone() }).await?, Usable)?;
+    if usable { Ok(()) } else { Err(CallError::Incomplete(directory.clone())) }
 }
 
 pub(super) async fn withdraw(cx: &Context, directory: &DirectoryName) -> Result<(), CallError> {

@@ -6,7 +6,8 @@ use std::mem;
 use holdfast_core::store::DirectoryName;
 use holdfast_formats::sion::dataset::stream_bytes;
 use holdfast_model::{
-    CheckpointId, ContainerPlaces, ContainerRequest, Failure, FailureKind, FlushMode, Locations, NodeName, Rank,
+    CheckpointId, ContainerPlaces, ContainerRequest, Failure, FailureKind, FlushMode, FlushPolicy, Locations, NodeName,
+    Rank,
 };
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{CopyLimits, Order, OrderResult};
@@ -93,24 +94,27 @@ pub(super) async fn output(cx: &Context, checkpoint: CheckpointId) -> Result<(),
     Ok(())
 }
 
-/// Requests a flush in the background.
+/// Requests a flush in the background. Several wait for their turn there.
 pub(super) async fn in_background(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
-    if cx.flushing() == Some(checkpoint) {
+    if cx.flushing().contains(&checkpoint) {
         // The leader was restarted, and has continued it by itself.
         return Ok(());
     }
-    cx.flush_ended().await;
     if is_flushed(cx, checkpoint).await {
         return Ok(());
     }
     note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: true }).await?;
+    cx.memory(|memory| memory.flushing.insert(checkpoint));
+    cx.emit(AgentEvent::FlushRequested { generation: cx.generation(), checkpoint });
     cx.request(Background::Flush(checkpoint));
     Ok(())
 }
 
-/// The flush in the background that this collective requested.
+/// The flush in the background that this collective requested, or an earlier leader.
 pub(super) async fn run_in_background(cx: Context, checkpoint: CheckpointId, collective: u64) {
-    let flushed = flush(&cx, checkpoint, FlushMode::Async).await;
+    // An earlier leader may have ended it without a trace in its memory.
+    let flushed = is_flushed(&cx, checkpoint).await || flush(&cx, checkpoint, FlushMode::Async).await;
+    cx.memory(|memory| memory.flushing.remove(&checkpoint));
     if flushed && !cx.dataset(checkpoint).checkpoint {
         cx.with(|state| state.background.request(Background::Discard(checkpoint), collective));
     }
@@ -249,8 +253,16 @@ async fn copy_files(
             let limits = CopyLimits { width: waves.files_on_a_node, ..CopyLimits::NONE };
             cx.order_in_waves(orders(limits), waves).await
         }
-        FlushMode::Async => cx.order(orders(cx.limits(nodes))).await,
+        FlushMode::Async => cx.order(orders(limits(cx, nodes))).await,
     }
+}
+
+/// The limits of each of so many nodes, for work on the prefix directory that nothing waits for. They share the
+/// bandwidth; each limits itself, so that no coordination is needed.
+pub(super) fn limits(cx: &Context, nodes: usize) -> CopyLimits {
+    let FlushPolicy { bandwidth, percent, .. } = cx.settings().flush;
+    let bandwidth = bandwidth.div_ceil(u64::try_from(nodes.max(1)).unwrap_or(u64::MAX));
+    cx.limits(CopyLimits { bandwidth, percent, ..CopyLimits::NONE })
 }
 
 /// The ranks that no node listed: a rank without files is listed with none.

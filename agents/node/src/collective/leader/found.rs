@@ -1,5 +1,7 @@
 //! The checkpoint that a run restarts from, and those that it could not.
 
+use std::collections::BTreeMap;
+
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, Location, Rank, RestartSource};
 use holdfast_wire::agent::AgentEvent;
@@ -15,19 +17,25 @@ pub(super) struct FoundCheckpoint {
     pub(super) moved: Vec<Rank>,
     /// Directory below the prefix, if it was fetched.
     pub(super) fetched: Option<String>,
-    /// It survives the loss of a node.
-    pub(super) protected: bool,
+    /// If its redundancy is complete, how many nodes can be lost.
+    pub(super) survives: Option<u32>,
+    /// The older ones in cache that stay, because they survive more, and what they survive.
+    pub(super) older: BTreeMap<CheckpointId, Option<u32>>,
+    /// The number of ranks that wrote it, if the run has another one.
+    pub(super) written_by: Option<u32>,
 }
 
 /// One that was read from this directory.
-pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName, protected: bool) -> FoundCheckpoint {
+pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName, survives: Option<u32>) -> FoundCheckpoint {
     FoundCheckpoint {
         checkpoint,
         source: RestartSource::Fetched,
         rebuilt: Vec::new(),
         moved: Vec::new(),
         fetched: Some(directory.to_string()),
-        protected,
+        survives,
+        older: BTreeMap::new(),
+        written_by: None,
     }
 }
 

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use holdfast_core::redundancy::descriptor::select;
+use holdfast_core::redundancy::descriptor::{self, select};
 use holdfast_core::redundancy::groups::{Group, GroupRules, GroupRulesError, Groups, Site};
 use holdfast_core::redundancy::registry::{self, form, get};
-use holdfast_model::{CheckpointId, Dataset, Descriptor, NodeName, Rank, RankDescriptor, Scheme};
-use holdfast_wire::peer::{GroupWork, Member};
+use holdfast_core::redundancy::survival::Survival;
+use holdfast_model::{AsyncRedundancy, CheckpointId, Dataset, Descriptor, NodeName, Rank, RankDescriptor, Scheme};
+use holdfast_wire::peer::{CopyLimits, GroupWork, Member};
 use holdfast_wire::run::RunPlan;
 
+use super::context::Context;
 use crate::collective::error::CallError;
 
 /// Why a plan allows no groups.
@@ -47,6 +49,8 @@ pub(super) struct Protection {
     /// Directory of its checkpoints, as the nodes see it.
     directory: String,
     pub(super) groups: Groups,
+    /// How many nodes can be lost when the redundancy of a checkpoint is complete.
+    pub(super) survives: u32,
 }
 
 impl Layout {
@@ -58,7 +62,8 @@ impl Layout {
             let groups =
                 form(&sites, GroupRules::of(requested)).map_err(|source| LayoutError::Descriptor { index, source })?;
             let descriptor = Descriptor { index, scheme: groups.scheme, ..requested.clone() };
-            protections.push(Protection { requested: requested.scheme, descriptor, directory, groups });
+            let survives = u32::try_from(Survival::of(&groups, &sites, requested).nodes).unwrap_or(u32::MAX);
+            protections.push(Protection { requested: requested.scheme, descriptor, directory, groups, survives });
         }
         if protections.is_empty() {
             return Err(LayoutError::NoDescriptors);
@@ -96,9 +101,21 @@ impl Layout {
         let Some(level) = dataset.level else {
             return self.protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint));
         };
-        let scheme = registry::of_level(level);
-        let requested = self.protections.iter().find(|each| each.requested == scheme && each.descriptor.enabled);
-        requested.or_else(|| self.protection(checkpoint)).ok_or(CallError::NoDescriptorOfLevel { level, scheme })
+        let serves = |each: &&Protection| each.descriptor.enabled && registry::serves(each.requested, level);
+        let requested = self.protections.iter().find(serves).or_else(|| self.protection(checkpoint));
+        requested.ok_or(CallError::NoDescriptorOfLevel { level, scheme: registry::of_level(level) })
+    }
+
+    /// True if checkpoints are protected in several ways.
+    pub(super) fn has_levels(&self) -> bool {
+        descriptor::has_levels(&self.descriptors)
+    }
+
+    /// The number of the descriptor of a checkpoint in cache, if there are several and the program does not request one
+    /// of the levels of variables.
+    pub(super) fn level_of(&self, checkpoint: CheckpointId, dataset: &Dataset) -> Option<u32> {
+        let is_by_id = dataset.level.is_none() && dataset.direct.is_none();
+        descriptor::level(checkpoint, &self.descriptors).filter(|_| is_by_id)
     }
 
     /// A value of each rank, by the rank's node: nodes without any are left out.
@@ -178,6 +195,21 @@ impl View {
 impl Protection {
     pub(super) fn scheme(&self) -> Scheme {
         self.groups.scheme
+    }
+
+    /// The limits of its redundancy if the application does not wait for it.
+    pub(super) fn limits(&self, cx: &Context) -> Option<CopyLimits> {
+        let AsyncRedundancy { bandwidth, percent } = cx.settings().levels.get(&self.descriptor.index)?.behind?;
+        Some(CopyLimits { bandwidth, percent, ..CopyLimits::NONE })
+    }
+
+    /// How many of its checkpoints are kept, if they are counted apart from the others of the cache.
+    pub(super) fn keep(&self, cx: &Context) -> Option<u32> {
+        cx.settings().levels.get(&self.descriptor.index)?.keep
+    }
+
+    pub(super) fn index(&self) -> u32 {
+        self.descriptor.index
     }
 
     pub(super) fn base(&self) -> &str {

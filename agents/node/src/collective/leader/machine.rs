@@ -21,7 +21,7 @@ use super::event::LeaderEvent;
 use super::gather::Gather;
 use super::layout::{Layout, LayoutError};
 use super::memory::{LeaderMemory, UnfinishedFlushes};
-use super::{deletion, flush, unfinished, window};
+use super::{deletion, flush, protection, window};
 use crate::collective::error::CallError;
 use crate::sources::SourcePolicy;
 
@@ -67,9 +67,11 @@ impl LeaderMachine {
         let layout = Layout::new(&plan, directories)?;
         let gather = Gather::new(layout.ranks(), memory.seq);
         let context = Context::new(plan, layout, instance, memory, flushes, policy);
-        if let Some(checkpoint) = unfinished::interrupted(&context) {
+        // What an earlier leader of this run did not end.
+        for checkpoint in context.memory(|memory| memory.flushing.clone()) {
             context.request(Background::Flush(checkpoint));
         }
+        protection::unprotected(&context).into_iter().for_each(|id| context.request(Background::Protect(id)));
         Ok(LeaderMachine { gather, context, collective: None, background: BTreeMap::new() })
     }
 
@@ -186,6 +188,7 @@ impl LeaderMachine {
             let context = self.context.of(name);
             let procedure: Procedure<()> = match name {
                 Background::Discard(checkpoint) => Box::pin(deletion::discard_output(context, checkpoint, collective)),
+                Background::Protect(checkpoint) => Box::pin(protection::behind(context, checkpoint, collective)),
                 Background::Flush(checkpoint) => Box::pin(flush::run_in_background(context, checkpoint, collective)),
                 Background::KeepWindow(checkpoint) => Box::pin(window::keep(context, checkpoint)),
             };

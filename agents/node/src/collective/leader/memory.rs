@@ -36,9 +36,13 @@ pub struct LeaderMemory {
     /// earlier leader was killed while evicting it.
     #[serde(default)]
     pub cached: BTreeSet<CheckpointId>,
-    /// Those of them that survive the loss of a node.
+    /// Those of them whose redundancy is complete, and how many nodes can be lost then.
     #[serde(default)]
-    pub protected: BTreeSet<CheckpointId>,
+    pub protected: BTreeMap<CheckpointId, u32>,
+    /// The datasets whose flush in the background has not ended. A restarted leader goes on with them, because no rank
+    /// repeats the call that requested them.
+    #[serde(default)]
+    pub flushing: BTreeSet<CheckpointId>,
     /// What the application declared of the datasets; plain checkpoints are not listed.
     #[serde(default)]
     pub datasets: BTreeMap<CheckpointId, Dataset>,
@@ -58,6 +62,9 @@ pub struct CompletedDataset {
     /// How long the ranks waited until all files were complete, and until they were protected.
     pub millis: u64,
     pub protected_millis: u64,
+    /// The ranks did not wait for its redundancy, which is made behind them.
+    #[serde(default)]
+    pub behind: bool,
 }
 
 impl CompletedDataset {
@@ -86,7 +93,8 @@ impl LeaderMemory {
             complete: None,
             restart: None,
             cached: BTreeSet::new(),
-            protected: BTreeSet::new(),
+            protected: BTreeMap::new(),
+            flushing: BTreeSet::new(),
             datasets: BTreeMap::new(),
             finalized: false,
         }
@@ -102,7 +110,8 @@ impl LeaderMemory {
     /// Removes datasets that are no longer in cache: they are neither flushed at the end nor confirmed by the ranks.
     pub(super) fn forget(&mut self, deleted: impl Fn(CheckpointId) -> bool) {
         self.cached.retain(|id| !deleted(*id));
-        self.protected.retain(|id| !deleted(*id));
+        self.protected.retain(|id, _| !deleted(*id));
+        self.flushing.retain(|id| !deleted(*id));
         self.complete = self.complete.filter(|complete| !deleted(*complete));
         self.restart = self.restart.take().filter(|restart| !deleted(restart.checkpoint));
     }

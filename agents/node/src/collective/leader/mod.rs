@@ -57,7 +57,7 @@ mod datasets;
 mod deletion;
 mod direct;
 mod dispatch;
-pub(super) mod driver;
+pub(crate) mod driver;
 mod event;
 mod eviction;
 mod fetch;

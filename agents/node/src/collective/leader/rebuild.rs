@@ -14,15 +14,17 @@ use super::found::FoundCheckpoint;
 use super::rounds;
 use crate::collective::error::CallError;
 
-/// Carries out the plan; afterwards every rank has its files where it runs.
-pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<FoundCheckpoint, CallError> {
+/// Carries out the plan; afterwards every rank has its files where it runs, and reads them if it is to `restart` from
+/// them.
+pub(super) async fn carry_out(cx: &Context, plan: RestartPlan, restart: bool) -> Result<FoundCheckpoint, CallError> {
     let checkpoint = plan.checkpoint;
+    let survives = plan.protected.then(|| plan.survives(&cx.layout().sites));
     discard(cx, checkpoint, &plan.deletions).await?;
     if !plan.moves.is_empty() {
         in_rounds(cx, transfers(cx, &plan)).await?;
     }
     let adopt = cx.layout().members(&plan.descriptors).into_iter();
-    cx.order(adopt.map(|(node, members)| (node, Order::Adopt { checkpoint, members })).collect()).await?;
+    cx.order(adopt.map(|(node, members)| (node, Order::Adopt { checkpoint, members, restart })).collect()).await?;
     let rebuilt: Vec<Rank> = plan.rebuilds.iter().flat_map(|group| group.ranks.iter().copied()).collect();
     if !plan.rebuilds.is_empty() {
         let (generation, ranks) = (cx.generation(), rebuilt.clone());
@@ -41,7 +43,9 @@ pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<FoundCh
         rebuilt,
         moved,
         fetched: None,
-        protected: plan.protected,
+        survives,
+        older: BTreeMap::new(),
+        written_by: None,
     })
 }
 

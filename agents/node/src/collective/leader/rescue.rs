@@ -42,7 +42,7 @@ async fn rescue(cx: &Context, checkpoint: CheckpointId, held: &Inventories) -> R
         Ok(plan) => plan,
         Err(unusable) => return Ok(Err(unusable.to_string())),
     };
-    if let Err(error) = rebuild::carry_out(cx, plan).await {
+    if let Err(error) = rebuild::carry_out(cx, plan, false).await {
         return Ok(Err(blame::reason_of(cx, error)?));
     }
     flush::flush(cx, checkpoint, FlushMode::Sync).await;

@@ -2,16 +2,17 @@
 //! missing; else fetch from the prefix directory; else start without a checkpoint (`SCR manual §11.4`).
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_core::redundancy::inventory::candidates;
-use holdfast_core::redundancy::plan::{UnusableCheckpoint, plan};
-use holdfast_model::{CheckpointId, Location, RestartSource};
+use holdfast_core::redundancy::plan::{RestartPlan, UnusableCheckpoint, plan};
+use holdfast_model::{CheckpointId, Level, Location, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::rank::{Reply, Restart};
 
 use super::action::HaltWork;
+use super::background::Background;
 use super::context::Context;
 use super::damage::{self, Damage};
 use super::deletion::{clear_cache, delete};
@@ -20,6 +21,7 @@ use super::found::{FoundCheckpoint, attempt_failed};
 use super::halt::spread_halt;
 use super::inventories::{Inventories, inventories};
 use super::memory::Restarted;
+use super::protection::unprotected;
 use super::records::note_in_cache;
 use super::{blame, direct, fetch, files, flush, rebuild, rescue, unfinished, window};
 use crate::collective::error::CallError;
@@ -40,6 +42,7 @@ async fn join(cx: &Context) -> Result<Reply, CallError> {
         return Ok(Reply::Restart(Restart {
             checkpoint: None,
             source: RestartSource::Fresh,
+            written_by: None,
             directory: None,
             files: Vec::new(),
             level: None,
@@ -82,7 +85,12 @@ pub(super) async fn accept(cx: &Context, checkpoint: CheckpointId) -> Result<(),
     let mut older = files::datasets_here(cx, None).await?;
     older.retain(|id| *id < checkpoint && cx.dataset(*id).checkpoint);
     older.push(checkpoint);
-    let needed = needed(&older, |id| cx.dataset(id).level);
+    let protected = cx.memory(|memory| memory.protected.clone());
+    let needed = needed(&older, |id| match cx.dataset(id).level {
+        // Its redundancy is not made yet.
+        Some(Level::Partner | Level::Parity) if !protected.contains_key(&id) => Some(Level::Local),
+        level => level,
+    });
     cx.memory(|memory| memory.cached.extend(&needed));
     clear_cache(cx, needed).await
 }
@@ -119,17 +127,21 @@ pub(super) async fn restarted(cx: &Context, found: Option<FoundCheckpoint>, begu
         memory.complete = found.as_ref().map(|found| found.checkpoint);
         // All others were deleted.
         let in_cache = found.as_ref().filter(|found| memory.dataset(found.checkpoint).direct.is_none());
-        memory.cached = in_cache.map(|found| found.checkpoint).into_iter().collect();
-        let protected = found.as_ref().filter(|found| found.protected);
-        memory.protected = protected.map(|found| found.checkpoint).into_iter().collect();
+        let older = found.iter().flat_map(|found| &found.older).map(|(id, survives)| (*id, *survives));
+        let in_cache = older.chain(in_cache.map(|found| (found.checkpoint, found.survives)));
+        let in_cache: BTreeMap<CheckpointId, Option<u32>> = in_cache.collect();
+        memory.cached = in_cache.keys().copied().collect();
+        memory.protected = in_cache.into_iter().filter_map(|(id, survives)| Some((id, survives?))).collect();
         memory.last = found.as_ref().map_or(CheckpointId::NONE, |found| found.checkpoint);
     });
     let source = found.as_ref().map_or(RestartSource::Fresh, |found| found.source);
-    let (checkpoint, protected) = found.as_ref().map(|found| (found.checkpoint, found.protected)).unzip();
+    let (checkpoint, protected) = found.as_ref().map(|found| (found.checkpoint, found.survives.is_some())).unzip();
+    let written_by = found.as_ref().and_then(|found| found.written_by);
     let (rebuilt, moved) = found.map(|found| (found.rebuilt, found.moved)).unwrap_or_default();
     let (generation, millis) = (cx.generation(), cx.millis_since(begun));
-    cx.emit(AgentEvent::Restarted { generation, checkpoint, protected, source, rebuilt, moved, millis });
+    cx.emit(AgentEvent::Restarted { generation, checkpoint, protected, source, written_by, rebuilt, moved, millis });
     cx.policy(|policy, now| policy.computing_begins(now));
+    unprotected(cx).into_iter().for_each(|id| cx.request(Background::Protect(id)));
     if let Some(checkpoint) = checkpoint {
         window::note_restarted(cx, checkpoint).await;
     }
@@ -140,7 +152,7 @@ pub(super) async fn restarted(cx: &Context, found: Option<FoundCheckpoint>, begu
         flush::if_needed(cx, checkpoint).await;
     }
     let level = checkpoint.and_then(|checkpoint| cx.dataset(checkpoint).level);
-    Reply::Restart(Restart { checkpoint, source, directory: None, files: Vec::new(), level, halt: None })
+    Reply::Restart(Restart { checkpoint, source, written_by, directory: None, files: Vec::new(), level, halt: None })
 }
 
 /// The newest checkpoint that the nodes hold in cache or have a record of, if it can be used: highest id first, as in
@@ -163,27 +175,69 @@ async fn newest_known(
             Some(directory) if restart.distribute || restart.fetch => {
                 direct::restart(cx, checkpoint, directory).await?
             }
-            None if restart.distribute => from_cache(cx, checkpoint, held).await?,
+            None if restart.distribute => from_cache(cx, checkpoint, held, true).await?,
             _ => None,
         };
         if let Some(found) = found {
+            let (older, newer): (Vec<_>, Vec<_>) =
+                ids.into_iter().filter(|id| *id != checkpoint).partition(|id| *id < checkpoint);
             if dataset.level.is_none() {
-                clear_cache(cx, [checkpoint].into()).await?;
-                return Ok(Some(found));
+                let older = stronger(cx, older, found.survives, held).await?;
+                clear_cache(cx, older.keys().copied().chain([checkpoint]).collect()).await?;
+                return Ok(Some(FoundCheckpoint { older, ..found }));
             }
             // The files of variables have hashes that the ranks verify when they recover: until then the older
             // checkpoints are kept. See `accept`.
-            for newer in ids.into_iter().filter(|id| *id > checkpoint) {
+            let of_older = older.into_iter().filter_map(|id| Some((id, Some(protected_plan(cx, id, held)?.1))));
+            let older = of_older.collect();
+            for newer in newer {
                 delete(cx, newer).await?;
             }
-            return Ok(Some(found));
+            return Ok(Some(FoundCheckpoint { older, ..found }));
         }
     }
     Ok(None)
 }
 
-/// Brings a checkpoint in cache to where its ranks run now, or deletes it if too much of it is lost or damaged. What
-/// prevents it otherwise, such as a node that cannot write, fails the restart: another one finds the same files.
+/// The plan of a checkpoint in cache that is protected, by what the nodes hold of it, and how many nodes can be lost
+/// when it is carried out.
+fn protected_plan(cx: &Context, checkpoint: CheckpointId, held: &Inventories) -> Option<(RestartPlan, u32)> {
+    let sites = &cx.layout().sites;
+    let plan = plan(checkpoint, sites, held).ok().filter(|plan| plan.protected)?;
+    let survives = plan.survives(sites);
+    cx.dataset(checkpoint).checkpoint.then_some((plan, survives))
+}
+
+/// Of the checkpoints older than the one that was found, those that survive more losses than each newer one. Their lost
+/// files are rebuilt now: the next loss must not find them with less redundancy than they are kept for.
+async fn stronger(
+    cx: &Context,
+    older: Vec<CheckpointId>,
+    found: Option<u32>,
+    held: &Inventories,
+) -> Result<BTreeMap<CheckpointId, Option<u32>>, CallError> {
+    let mut most = found;
+    let mut stronger = BTreeMap::new();
+    for checkpoint in older.into_iter().rev() {
+        let Some((plan, survives)) = protected_plan(cx, checkpoint, held) else { continue };
+        if Some(survives) <= most {
+            continue;
+        }
+        if plan.is_empty() {
+            stronger.insert(checkpoint, Some(survives));
+        } else if let Some(rebuilt) = from_cache(cx, checkpoint, held, false).await? {
+            stronger.insert(checkpoint, rebuilt.survives);
+        } else {
+            continue;
+        }
+        most = Some(survives);
+    }
+    Ok(stronger)
+}
+
+/// Brings a checkpoint in cache to where its ranks run now, to `restart` from it or to keep it, or deletes it if too
+/// much of it is lost or damaged. What prevents it otherwise, such as a node that cannot write, fails the restart:
+/// another one finds the same files.
 ///
 /// Files that turn out to be damaged count as lost, and the checkpoint is planned again without them. Each new plan
 /// follows from at least one more damaged file, so that there is an end.
@@ -191,6 +245,7 @@ async fn from_cache(
     cx: &Context,
     checkpoint: CheckpointId,
     held: &Inventories,
+    restart: bool,
 ) -> Result<Option<FoundCheckpoint>, CallError> {
     let mut held = Cow::Borrowed(held);
     let mut damage = Damage::default();
@@ -206,7 +261,7 @@ async fn from_cache(
             Err(unusable) => break damage.add_to(unusable.to_string()),
         };
         let found = match damage::verify_unread(cx, &plan).await {
-            Ok(found) if found.is_empty() => match rebuild::carry_out(cx, plan).await {
+            Ok(found) if found.is_empty() => match rebuild::carry_out(cx, plan, restart).await {
                 Ok(found) => {
                     // Before the others are deleted: a drain passes over what no flush file lists, and a run that ends
                     // between the two would leave it nothing.

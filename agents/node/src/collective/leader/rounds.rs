@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use holdfast_core::redundancy::registry;
 use holdfast_model::{CheckpointId, NodeName, Rank};
-use holdfast_wire::peer::{GroupWork, Order};
+use holdfast_wire::peer::{CopyLimits, GroupWork, Order};
 
 /// Orders to encode these groups, round after round. Of a scheme that copies between neighbours only the files of the
 /// ranks in `copied` are copied, if that is given, and a group need not be complete in a round.
@@ -40,7 +40,7 @@ pub(super) fn encode(
             }
         }
         let only = between_neighbours.then(|| only.into_iter().collect());
-        (!now.is_empty()).then_some(Order::Encode { checkpoint, groups: now, crc, only })
+        (!now.is_empty()).then_some(Order::Encode { checkpoint, groups: now, crc, only, limits: CopyLimits::NONE })
     };
     let orders = |round| work.iter().filter_map(|(node, groups)| Some((node.clone(), order(groups, round)?))).collect();
     (0..turns.rounds).map(orders).collect()

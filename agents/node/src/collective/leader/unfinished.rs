@@ -2,22 +2,11 @@
 
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::store::DirectoryName;
-use holdfast_model::{CheckpointId, FlushMode};
+use holdfast_model::CheckpointId;
 use holdfast_wire::agent::AgentEvent;
 
 use super::context::Context;
 use super::files;
-
-/// The flush in the background that an earlier leader of this run did not end: the newest of a dataset that is still in
-/// cache. It is continued at once, because no rank repeats the call that requested it.
-pub(super) fn interrupted(cx: &Context) -> Option<CheckpointId> {
-    if cx.settings().flush.mode != FlushMode::Async {
-        // The ranks wait for it, and repeat their call.
-        return None;
-    }
-    let cached = cx.memory(|memory| memory.cached.clone());
-    cx.unfinished_flushes().into_keys().rfind(|checkpoint| cached.contains(checkpoint))
-}
 
 /// A generation begins: takes over the flushes that earlier ones did not end. The flush of the dataset that the run
 /// restarts from continues in its directory; [`abandon`] ends the others when their datasets are deleted.

@@ -13,8 +13,8 @@ use holdfast_wire::peer::{DatasetFile, Order, OrderResult};
 
 use super::background::Background;
 use super::context::Context;
-use super::files;
 use super::summary::dataset_file;
+use super::{files, flush};
 use crate::collective::error::CallError;
 
 /// A dataset is complete on the prefix directory.
@@ -94,9 +94,7 @@ fn verifications(
         cx.layout().by_node(files_of).into_iter().map(|(node, files)| (node, files.into_iter().collect())).collect();
     let readers = by_node.iter().map(|(node, _)| node.clone()).cycle().skip(1).take(by_node.len());
     let readers: Vec<NodeName> = readers.collect();
-    let orders = readers
-        .into_iter()
-        .zip(by_node)
-        .map(|(reader, (_, files))| (reader, Order::VerifyStored { checkpoint, directory: path.clone(), files }));
-    orders.collect()
+    let limits = flush::limits(cx, readers.len());
+    let order = |files| Order::VerifyStored { checkpoint, directory: path.clone(), files, limits };
+    readers.into_iter().zip(by_node).map(|(reader, (_, files))| (reader, order(files))).collect()
 }

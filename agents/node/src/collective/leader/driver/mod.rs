@@ -3,10 +3,13 @@
 mod state_files;
 mod work;
 
+pub(crate) use state_files::SavedState;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use chrono::Local;
 use holdfast_model::{CheckpointId, Failure, NodeName};
 use holdfast_wire::agent::RequestedCheckpoint;
 use holdfast_wire::peer::{ToLeader, ToMember};
@@ -23,6 +26,9 @@ use super::machine::{LeaderMachine, LeaderStart};
 use crate::agent::Agent;
 use crate::collective::error::CallError;
 use crate::sources::CheckpointSource;
+
+#[cfg(feature = "simulation")]
+pub(crate) use work::{Containers, perform as perform_work};
 
 /// The input of a run's leader.
 #[derive(Debug)]
@@ -41,6 +47,13 @@ pub(crate) struct Driver {
     work: TaskTracker,
 }
 
+#[cfg(feature = "simulation")]
+impl Driver {
+    pub(crate) fn into_machine(self) -> LeaderMachine {
+        self.machine
+    }
+}
+
 #[derive(Debug)]
 enum Input {
     LinkUp {
@@ -57,14 +70,14 @@ enum Input {
 }
 
 impl Leader {
-    /// Sets up the leader of a run with what an earlier one saved in the control directory. Blocks.
+    /// Sets up the leader of a run with what an earlier one has [saved](SavedState).
     pub(crate) fn open(
         agent: &Agent,
         plan: Arc<RunPlan>,
+        saved: SavedState,
         source: &CheckpointSource,
         work: TaskTracker,
     ) -> Result<(Leader, Driver), LayoutError> {
-        let control = agent.paths.control();
         let descriptors = (0u32..).zip(&plan.settings.descriptors);
         let machine = LeaderMachine::new(LeaderStart {
             plan: plan.clone(),
@@ -72,8 +85,8 @@ impl Leader {
                 .map(|(index, requested)| agent.paths.index_node_path(&requested.base, index))
                 .collect(),
             instance: agent.instance,
-            memory: state_files::read_memory(&control, plan.generation),
-            flushes: state_files::read_flushes(&control, plan.generation),
+            memory: saved.memory,
+            flushes: saved.flushes,
             policy: source.policy(),
         })?;
         let (sender, inputs) = mpsc::unbounded_channel();
@@ -228,7 +241,7 @@ async fn finish(context: WorkContext, id: u64, work: LeaderWork, counted: TaskTr
     let name = work.name();
     let own = work.is_local().then(|| agent.start.node.clone());
     let done = tokio::task::spawn_blocking(move || {
-        let result = work::perform(&agent, &plan, &containers, work);
+        let result = work::perform(&agent, &plan, &containers, work, Local::now().naive_local());
         drop(counted);
         result
     });

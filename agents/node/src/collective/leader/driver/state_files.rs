@@ -11,11 +11,28 @@ use crate::state::state_file;
 const LEADER: &str = "holdfast.leader";
 const FLUSHES: &str = "holdfast.flushes";
 
+/// What an earlier leader of the generation saved in the control directory.
+#[derive(Debug)]
+pub(crate) struct SavedState {
+    pub(super) memory: LeaderMemory,
+    pub(super) flushes: UnfinishedFlushes,
+}
+
+impl SavedState {
+    /// Reads it. Blocks.
+    ///
+    /// # Errors
+    /// When descriptors or memory are exhausted.
+    pub(crate) fn read(control: &Path, generation: Generation) -> io::Result<SavedState> {
+        Ok(SavedState { memory: read_memory(control, generation)?, flushes: read_flushes(control, generation)? })
+    }
+}
+
 /// What an earlier leader of this generation saved, or a fresh start.
-pub(super) fn read_memory(control: &Path, generation: Generation) -> LeaderMemory {
-    state_file::read::<LeaderMemory>(&control.join(LEADER))
-        .filter(|memory| memory.generation == generation)
-        .unwrap_or_else(|| LeaderMemory::fresh(generation))
+fn read_memory(control: &Path, generation: Generation) -> io::Result<LeaderMemory> {
+    let known = state_file::read::<LeaderMemory>(&control.join(LEADER))?;
+    let known = known.filter(|memory| memory.generation == generation);
+    Ok(known.unwrap_or_else(|| LeaderMemory::fresh(generation)))
 }
 
 pub(super) fn write_memory(control: &Path, memory: &LeaderMemory) -> io::Result<()> {
@@ -23,10 +40,10 @@ pub(super) fn write_memory(control: &Path, memory: &LeaderMemory) -> io::Result<
 }
 
 /// The flushes that the leader of this generation did not finish.
-pub(super) fn read_flushes(control: &Path, generation: Generation) -> UnfinishedFlushes {
-    state_file::read::<UnfinishedFlushes>(&control.join(FLUSHES))
-        .filter(|flushes| flushes.generation == generation)
-        .unwrap_or_else(|| UnfinishedFlushes::fresh(generation))
+fn read_flushes(control: &Path, generation: Generation) -> io::Result<UnfinishedFlushes> {
+    let known = state_file::read::<UnfinishedFlushes>(&control.join(FLUSHES))?;
+    let known = known.filter(|flushes| flushes.generation == generation);
+    Ok(known.unwrap_or_else(|| UnfinishedFlushes::fresh(generation)))
 }
 
 pub(super) fn write_flushes(control: &Path, flushes: &UnfinishedFlushes) -> io::Result<()> {
@@ -46,7 +63,7 @@ mod tests {
     fn a_damaged_state_file_counts_as_absent() {
         let control = tempfile::tempdir().unwrap();
         fs::write(control.path().join(LEADER), b"{\"generation\":1,").unwrap();
-        assert_eq!(read_memory(control.path(), Generation(1)), LeaderMemory::fresh(Generation(1)));
+        assert_eq!(read_memory(control.path(), Generation(1)).unwrap(), LeaderMemory::fresh(Generation(1)));
     }
 
     #[test]
@@ -55,8 +72,8 @@ mod tests {
         let mut flushes = UnfinishedFlushes::fresh(Generation(2));
         flushes.directories.insert(CheckpointId(5), "five".to_owned());
         write_flushes(control.path(), &flushes).unwrap();
-        assert_eq!(read_flushes(control.path(), Generation(2)), flushes);
-        assert_eq!(read_flushes(control.path(), Generation(3)), UnfinishedFlushes::fresh(Generation(3)));
+        assert_eq!(read_flushes(control.path(), Generation(2)).unwrap(), flushes);
+        assert_eq!(read_flushes(control.path(), Generation(3)).unwrap(), UnfinishedFlushes::fresh(Generation(3)));
     }
 
     #[test]
@@ -66,6 +83,6 @@ mod tests {
         memory.seq = 4;
         memory.outcome = Arc::new(Ok(Reply::Flag(true)));
         write_memory(control.path(), &memory).unwrap();
-        assert_eq!(read_memory(control.path(), Generation(1)), memory);
+        assert_eq!(read_memory(control.path(), Generation(1)).unwrap(), memory);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use chrono::{Local, NaiveDateTime, Utc};
+use chrono::{NaiveDateTime, Utc};
 use holdfast_core::control::ControlError;
 use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::window::{self, Window};
@@ -22,13 +22,15 @@ use crate::agent::Agent;
 use crate::collective::error::CallError;
 
 /// The containers of flushes under way, by directory. Those that are not completed are removed with the leader.
-pub(super) type Containers = Mutex<HashMap<DirectoryName, DatasetCreation>>;
+pub(crate) type Containers = Mutex<HashMap<DirectoryName, DatasetCreation>>;
 
-pub(super) fn perform(
+/// `now` is the local time, as SCR writes it into names and the index.
+pub(crate) fn perform(
     agent: &Agent,
     plan: &RunPlan,
     containers: &Containers,
     work: LeaderWork,
+    now: NaiveDateTime,
 ) -> Result<WorkOutput, CallError> {
     // Not made here: while its file system is away, it would be made below the mount point, on a disk of this node.
     let store = || store::open(&plan.settings.prefix);
@@ -54,15 +56,15 @@ pub(super) fn perform(
                 Some(known) => known,
                 None => {
                     let job = &agent.start.job_id;
-                    new_directory::create(&*store, now(), job, checkpoint, name.as_deref())?
+                    new_directory::create(&*store, now, job, checkpoint, name.as_deref())?
                 }
             };
             WorkOutput::Directory(directory)
         }
         LeaderWork::EnterIndex { checkpoint, directory, dataset } => {
             let (store, job) = (store()?, &agent.start.job_id);
-            restore_index(agent, &*store)?;
-            publish::begin(&*store, checkpoint, &directory, &dataset, job, now())?;
+            restore_index(agent, &*store, now)?;
+            publish::begin(&*store, checkpoint, &directory, &dataset, job, now)?;
             if plan.settings.flush.keep > 0 {
                 index::update(&*store, |index| index.mark_of_window(&directory, job))?;
             }
@@ -96,7 +98,7 @@ pub(super) fn perform(
             // The flush failed: its container is not completed.
             containers.lock().remove(&directory);
             let summary = summary.map(|summary| *summary);
-            let published = Publication::of_copy(directory, summary, make_current, now()).publish(&*store()?)?;
+            let published = Publication::of_copy(directory, summary, make_current, now).publish(&*store()?)?;
             WorkOutput::Published(published.unplaced)
         }
         LeaderWork::Unverified { checkpoint } => {
@@ -117,8 +119,7 @@ pub(super) fn perform(
         LeaderWork::ReadDataset { directory } => WorkOutput::Dataset(dataset::read(&*store()?, &directory)?),
         LeaderWork::FindDataset { name } => WorkOutput::Found(dataset::find(&*store()?, &name)?),
         LeaderWork::MakeCurrent { directory } => {
-            publish::make_current(&*store()?, &directory)?;
-            WorkOutput::Done
+            WorkOutput::Usable(publish::make_usable_current(&*store()?, &directory)?)
         }
         LeaderWork::Withdraw { directory } => {
             publish::withdraw(&*store()?, &directory)?;
@@ -138,7 +139,7 @@ pub(super) fn perform(
         LeaderWork::Candidates if !plan.settings.prefix.exists() => WorkOutput::Candidates(Vec::new()),
         LeaderWork::Candidates => {
             let store = store()?;
-            restore_index(agent, &*store)?;
+            restore_index(agent, &*store, now)?;
             WorkOutput::Candidates(fetch::candidates(&*store)?)
         }
         LeaderWork::LookUp { directory } => {
@@ -154,8 +155,8 @@ pub(super) fn perform(
         }
         LeaderWork::MarkFetch { directory, stage } => {
             match stage {
-                FetchStage::Begun => fetch::begin(&*store()?, &directory, now())?,
-                FetchStage::Failed { reason } => fetch::failed(&*store()?, &directory, now(), &reason)?,
+                FetchStage::Begun => fetch::begin(&*store()?, &directory, now)?,
+                FetchStage::Failed { reason } => fetch::failed(&*store()?, &directory, now, &reason)?,
                 FetchStage::Succeeded => fetch::succeeded(&*store()?, &directory)?,
             }
             WorkOutput::Done
@@ -164,8 +165,8 @@ pub(super) fn perform(
 }
 
 /// A lost index is made again: a restart finds the checkpoints in it.
-fn restore_index(agent: &Agent, store: &dyn DatasetStore) -> Result<(), PrefixError> {
-    let entered = reindex::restore(store, now(), open_dataset)?;
+fn restore_index(agent: &Agent, store: &dyn DatasetStore, now: NaiveDateTime) -> Result<(), PrefixError> {
+    let entered = reindex::restore(store, now, open_dataset)?;
     if entered > 0 {
         let path = store.location().display();
         let message = format!("the index of {path} was missing, and was made again with {entered} checkpoints");
@@ -193,9 +194,4 @@ fn halt(agent: &Agent, plan: &RunPlan, work: HaltWork) -> Result<HaltState, Cont
 
 fn not_saved(agent: &Agent, source: io::Error) -> CallError {
     CallError::NotSaved { directory: agent.paths.control(), source }
-}
-
-/// Local time, as SCR writes it into names and the index.
-fn now() -> NaiveDateTime {
-    Local::now().naive_local()
 }

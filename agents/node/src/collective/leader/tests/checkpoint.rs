@@ -1,4 +1,6 @@
-use holdfast_model::{CheckpointId, Failure, FailureKind, Level, Locations, Rank};
+use std::time::Duration;
+
+use holdfast_model::{CheckpointId, Failure, FailureKind, FlushMode, Level, Locations, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
@@ -23,12 +25,45 @@ fn a_checkpoint_is_prepared_sealed_encoded_committed_and_noted_in_this_order() {
         world.reported()[1..],
         ["checkpoint_started", "checkpoint_complete", "encode_started", "checkpoint_protected"]
     );
-    assert_eq!(world.blocked, [CheckpointId(1)]);
+    assert_eq!(world.blocked, [(CheckpointId(1), [0; 4])]);
     let complete = world.events.iter().find_map(|event| match event {
         AgentEvent::CheckpointComplete { bytes, .. } => Some(*bytes),
         _ => None,
     });
     assert_eq!(complete, Some(40), "the bytes of all ranks");
+}
+
+/// Carries the held orders out so many seconds later.
+fn release_after(world: &mut World, seconds: u64) {
+    world.now += Duration::from_secs(seconds);
+    world.release();
+}
+
+#[test]
+fn it_is_reported_for_what_the_ranks_were_blocked() {
+    let mut world = World::with(|plan| (plan.settings.flush.every, plan.settings.flush.mode) = (2, FlushMode::Sync));
+    world.init();
+    let is_encode = |_: &str, order: &Order| matches!(order, Order::Encode { .. });
+    world.hold_orders(is_encode);
+    world.call(Call::Start).unwrap();
+    world.now += Duration::from_secs(1);
+    world.begin(Call::Complete { valid: true });
+    release_after(&mut world, 5);
+    world.hold_orders(|_, order| matches!(order, Order::Flush { .. }));
+    world.call(Call::Start).unwrap();
+    world.begin(Call::Complete { valid: true });
+    release_after(&mut world, 7);
+    // Its redundancy is made behind the ranks, and the next one waits for it.
+    world.plan.settings.levels = [(0, super::protection::limited())].into();
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.init();
+    world.hold_orders(is_encode);
+    world.checkpoint();
+    world.begin(Call::Start);
+    release_after(&mut world, 3);
+    world.call(Call::Complete { valid: true }).unwrap();
+    let of = |id, times: [u64; 4]| (CheckpointId(id), times.map(|seconds| seconds * 1000));
+    assert_eq!(world.blocked, [of(1, [6, 5, 0, 0]), of(2, [7, 0, 0, 7]), of(3, [0; 4]), of(4, [3, 0, 3, 0])]);
 }
 
 #[test]

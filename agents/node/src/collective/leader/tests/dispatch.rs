@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use holdfast_model::{Failure, FailureKind, NodeName, Rank};
-use holdfast_wire::peer::{Order, OrderResult, ToMember};
+use holdfast_wire::peer::{CopyLimits, Order, OrderResult, ToMember};
 
 use super::super::LeaderAction;
 use super::super::dispatch::Dispatch;
@@ -14,7 +14,13 @@ fn orders(nodes: &[&str], order: &Order) -> BTreeMap<NodeName, Order> {
 }
 
 fn joint() -> Order {
-    Order::Encode { checkpoint: holdfast_model::CheckpointId(1), groups: Vec::new(), crc: false, only: None }
+    Order::Encode {
+        checkpoint: holdfast_model::CheckpointId(1),
+        groups: Vec::new(),
+        crc: false,
+        only: None,
+        limits: CopyLimits::NONE,
+    }
 }
 
 fn lost() -> Result<OrderResult, Failure> {

@@ -81,6 +81,7 @@ fn a_checkpoint_of_another_number_of_ranks_ends_the_restart_and_nothing_is_marke
     world.prefix.of_mut(3).summary.as_mut().unwrap().ranks = 8;
     assert!(world.call(Call::Init).is_err());
     let reason = "d3.3 has the files of 8 ranks, and this run has 4: it is kept as it is; run with as many ranks, \
+                  with `checkpoint: {restart: {ranks: any}}` if the program can read it, \
                   or with `--from-beginning` or `--checkpoint NAME`";
     assert_eq!(prevented(&world), [(None, reason)]);
     assert_eq!(attempts(&world), []);

@@ -1,4 +1,4 @@
-use holdfast_model::{CheckpointId, Level, Location, Rank, RestartSource, Scheme};
+use holdfast_model::{CheckpointId, Level, Location, Rank, RestartRanks, RestartSource, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
@@ -397,4 +397,53 @@ fn ranks_that_read_from_the_prefix_directory_have_nothing_fetched() {
     assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
     assert!(!world.orders_of("n1").contains(&"fetch"), "{:?}", world.orders_of("n1"));
     assert_eq!(world.nodes[&"n1".into()].direct, Some(CheckpointId(2)));
+}
+
+/// Four ranks flushed checkpoint 2; three ranks restart, with these numbers of ranks allowed.
+fn of_four_for_three(ranks: RestartRanks) -> World {
+    let mut world = from_prefix();
+    world.plan.settings.restart.from_prefix = false;
+    world.plan.settings.restart.ranks = ranks;
+    world.next_run(&[&[0, 1], &[2], &[], &[], &[]]);
+    world
+}
+
+#[test]
+fn files_of_another_number_of_ranks_are_read_in_place_and_their_presence_is_verified_by_all_nodes() {
+    let mut world = of_four_for_three(RestartRanks::Any);
+    world.nodes.values_mut().for_each(|node| node.held.clear());
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
+    let read = world.orders.iter().filter_map(|(node, _, what)| match what {
+        Order::ReadDirect { files, written_by, .. } => {
+            Some((node.to_string(), files.keys().map(|rank| rank.0).collect::<Vec<_>>(), *written_by))
+        }
+        _ => None,
+    });
+    assert_eq!(read.collect::<Vec<_>>(), [("n0".into(), vec![0, 1, 3], Some(4)), ("n1".into(), vec![2], Some(4))]);
+    assert_eq!(world.call(Call::CompleteRestart { valid: true }), Ok(Reply::Done));
+    // The next generation reads it again; the checkpoints of the three ranks have higher ids.
+    world.next_run(&[&[0, 1], &[2], &[], &[], &[]]);
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
+    world.call(Call::CompleteRestart { valid: true }).unwrap();
+    assert_eq!(world.checkpoint(), CheckpointId(3));
+    world.next_run(&[&[0, 1], &[2], &[], &[], &[]]);
+    assert_eq!(from(&world.init()), (Some(3), RestartSource::Cache));
+}
+
+#[test]
+fn files_of_another_number_of_ranks_are_refused_and_unmarked_if_as_many_are_required() {
+    let mut world = of_four_for_three(RestartRanks::Same);
+    world.nodes.values_mut().for_each(|node| node.held.clear());
+    let refused = world.call(Call::Init).unwrap_err();
+    assert!(refused.message.contains("has the files of 4 ranks"), "{refused}");
+    assert!(refused.message.contains("ranks: any"), "{refused}");
+    assert_eq!(world.prefix.complete(), [2]);
+}
+
+#[test]
+fn a_checkpoint_of_another_number_of_ranks_in_cache_is_kept_for_the_drain() {
+    let mut world = of_four_for_three(RestartRanks::Any);
+    let refused = world.call(Call::Init).unwrap_err();
+    assert!(refused.message.contains("`holdfast drain`"), "{refused}");
+    assert!(!holds(&world, "n2", 3).is_empty());
 }

@@ -46,8 +46,10 @@ fn ranks_do_not_wait_for_the_verification_and_the_end_of_the_run_does() {
     world.hold_orders(|_, order| matches!(order, Order::VerifyStored { .. }));
     world.checkpoint();
     assert_eq!(world.prefix.complete(), [1, 2], "2 is not verified");
+    let limits = |order: &Order| matches!(order, Order::VerifyStored { limits, .. } if limits.bandwidth == 2);
+    assert!(world.held.iter().all(|(_, _, order)| limits(order)), "a quarter of 7 for each node");
     world.begin(Call::Finalize);
-    assert_eq!(world.outcome(), None);
+    assert_eq!((world.outcome(), world.lifted.len()), (None, 4));
     world.release();
     assert!(world.outcome().is_some());
     assert_eq!(world.prefix.complete(), [2]);

@@ -50,8 +50,9 @@ pub(super) struct World {
     pub(super) saved_flushes: UnfinishedFlushes,
     /// Reported events, oldest first.
     pub(super) events: Vec<AgentEvent>,
-    /// The datasets of which it was reported how long they blocked the ranks; not in `events`.
-    pub(super) blocked: Vec<CheckpointId>,
+    /// The datasets of which it was reported how long they blocked the ranks: in all, for their redundancy, for that of
+    /// an earlier one, and for flushes; milliseconds. Not in `events`.
+    pub(super) blocked: Vec<(CheckpointId, [u64; 4])>,
     /// The results that each node received, oldest first.
     pub(super) answers: Vec<(NodeName, u64, Arc<Outcome>)>,
     /// Names of the performed file work, oldest first.
@@ -60,6 +61,8 @@ pub(super) struct World {
     pub(super) orders: Vec<(NodeName, u64, Order)>,
     /// Every order that was cancelled.
     pub(super) cancelled: Vec<(NodeName, u64)>,
+    /// Every order whose limits were lifted.
+    pub(super) lifted: Vec<(NodeName, u64)>,
     /// Orders that [`World::hold_orders`] delays.
     pub(super) held: Vec<(NodeName, u64, Order)>,
     seq: u64,
@@ -102,6 +105,7 @@ impl World {
             works: Vec::new(),
             orders: Vec::new(),
             cancelled: Vec::new(),
+            lifted: Vec::new(),
             held: Vec::new(),
             seq: 0,
             instance: 1,
@@ -330,11 +334,33 @@ impl World {
                         self.pending.push_back(LeaderEvent::Received { node, message });
                     }
                 }
+                LeaderAction::Send { node, message: ToMember::LiftLimits { order } } => {
+                    self.lifted.push((node.clone(), order));
+                    if let Some(at) = self.held.iter().position(|(to, held, _)| *to == node && *held == order) {
+                        let (node, order, mut what) = self.held.remove(at);
+                        what.limits_mut().unwrap().lift();
+                        if (self.hold)(node.as_str(), &what) {
+                            self.held.push((node, order, what));
+                        } else {
+                            self.carry_out(node, order, what);
+                        }
+                    }
+                }
                 LeaderAction::Send { message, .. } => panic!("results are sent by Answer: {message:?}"),
                 LeaderAction::Answer { nodes, seq, outcome } => {
                     self.answers.extend(nodes.into_iter().map(|node| (node, seq, outcome.clone())));
                 }
-                LeaderAction::Emit(AgentEvent::RanksBlocked { checkpoint, .. }) => self.blocked.push(checkpoint),
+                LeaderAction::Emit(AgentEvent::RanksBlocked {
+                    generation: _,
+                    checkpoint,
+                    millis,
+                    redundancy_millis,
+                    earlier_redundancy_millis,
+                    flush_millis,
+                }) => {
+                    let times = [millis, redundancy_millis, earlier_redundancy_millis, flush_millis];
+                    self.blocked.push((checkpoint, times));
+                }
                 LeaderAction::Emit(event) => self.events.push(event),
                 LeaderAction::Perform { work, .. } if (self.hold_work)(&work) => {}
                 LeaderAction::Perform { id, work } => {
@@ -383,7 +409,7 @@ impl World {
                 }
                 WorkOutput::Halt(self.halt.clone())
             }
-            LeaderWork::DatasetsHere { .. } => WorkOutput::Datasets(leader.held.keys().copied().collect()),
+            LeaderWork::DatasetsHere { base } => WorkOutput::Datasets(leader.in_base(base.as_deref())),
             LeaderWork::LocationsHere { checkpoint } => {
                 WorkOutput::Locations(leader.flush.get(&checkpoint).copied().unwrap_or_default())
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::{
     CheckpointId, Dataset, Failure, FailureKind, HaltState, HeldFile, Holding, Inventory, Locations, NodeName,
-    Protection, Rank, RankDescriptor,
+    Protection, Rank, RankDescriptor, Scheme,
 };
 use holdfast_wire::peer::{DatasetFile, Order, OrderResult, SealedFiles};
 
@@ -22,6 +22,8 @@ pub(in super::super) struct Node {
     pub(in super::super) direct: Option<CheckpointId>,
     /// Files with another content than was written, which only reading them shows.
     pub(in super::super) damaged: BTreeSet<(CheckpointId, Rank)>,
+    /// Datasets that were begun, and whose redundancy was not made.
+    unencoded: BTreeSet<CheckpointId>,
 }
 
 impl Node {
@@ -36,18 +38,37 @@ impl Node {
             halt: HaltState::default(),
             direct: None,
             damaged: BTreeSet::new(),
+            unencoded: BTreeSet::new(),
         }
     }
 
     fn inventory(&self) -> Inventory {
         Inventory {
             node: Some(self.name.clone()),
-            holdings: self.held.values().flat_map(BTreeMap::values).cloned().map(protected).collect(),
+            holdings: self.held.values().flat_map(BTreeMap::values).cloned().map(|one| self.protected(one)).collect(),
             flush: self.flush.clone(),
             datasets: self.datasets.clone(),
             nodes: None,
             faults: Vec::new(),
         }
+    }
+
+    /// The datasets of which it has files in the cache at `base`, or in any.
+    pub(super) fn in_base(&self, base: Option<&str>) -> Vec<CheckpointId> {
+        let is_there = |holding: &Holding| {
+            let descriptor = holding.descriptor.as_ref().map(|known| known.descriptor.base.as_str());
+            base.is_none_or(|base| descriptor == Some(base))
+        };
+        self.held.iter().filter(|(_, ranks)| ranks.values().any(is_there)).map(|(id, _)| *id).collect()
+    }
+
+    fn protected(&self, mut holding: Holding) -> Holding {
+        let scheme = holding.descriptor.as_ref().filter(|_| holding.complete).map(|known| known.descriptor.scheme);
+        let made = |scheme: &Scheme| {
+            !["XOR", "RS"].contains(&scheme.as_str()) || !self.unencoded.contains(&holding.checkpoint)
+        };
+        holding.protection = scheme.filter(made).map_or(Protection::Nothing, Protection::Scheme);
+        holding
     }
 
     fn hold(&mut self, checkpoint: CheckpointId, rank: Rank, complete: bool, descriptor: RankDescriptor) {
@@ -61,13 +82,6 @@ impl Node {
         let file = |rank| DatasetFile { name: format!("ckpt.{rank}"), size: 10, crc: None, output_path: None };
         self.ranks.iter().map(|rank| (*rank, vec![file(*rank)])).collect()
     }
-}
-
-/// The simulated nodes always make the redundancy of complete files.
-fn protected(mut holding: Holding) -> Holding {
-    let scheme = holding.descriptor.as_ref().filter(|_| holding.complete).map(|known| known.descriptor.scheme);
-    holding.protection = scheme.map_or(Protection::Nothing, Protection::Scheme);
-    holding
 }
 
 /// An entry without files of one rank.
@@ -104,6 +118,7 @@ pub(super) fn carry_out(
         }
         Order::Prepare { checkpoint, delete, members } => {
             delete.iter().for_each(|id| drop(node.held.remove(id)));
+            node.unencoded.insert(checkpoint);
             members.into_iter().for_each(|member| node.hold(checkpoint, member.rank, false, member.descriptor));
         }
         Order::Seal { .. } => {
@@ -144,7 +159,9 @@ pub(super) fn carry_out(
                 } else {
                     Holding { descriptor: of_left.descriptor.clone(), ..of(checkpoint, *left) }
                 };
-                nodes.get_mut(name).unwrap().held.entry(checkpoint).or_default().insert(*left, stored);
+                let node = nodes.get_mut(name).unwrap();
+                node.unencoded.remove(&checkpoint);
+                node.held.entry(checkpoint).or_default().insert(*left, stored);
             }
         }
         Order::Adopt { .. } | Order::CloseDirect { .. } => {}

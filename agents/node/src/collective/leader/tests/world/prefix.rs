@@ -124,7 +124,12 @@ impl SimulatedPrefix {
                     found.map(|(directory, entry)| (CheckpointId(entry.id), directory.clone())),
                 ));
             }
-            LeaderWork::MakeCurrent { directory } => self.current = Some(directory),
+            LeaderWork::MakeCurrent { directory } => {
+                let known = directories.get(&directory);
+                let usable = known.is_some_and(|entry| entry.indexed && entry.complete && !entry.failed);
+                self.current = if usable { Some(directory) } else { self.current.take() };
+                return Ok(WorkOutput::Usable(usable));
+            }
             LeaderWork::Withdraw { directory } => {
                 self.current = self.current.take().filter(|current| *current != directory);
                 directories.entry(directory).and_modify(|entry| entry.indexed = false);

@@ -1,28 +1,41 @@
 //! The system calls on directories and files of datasets, of the user's own state and of everything that is replaced.
 //!
 //! The functions have the names and the signatures of [`rustix::fs`], and go on after a signal. A name is relative to
-//! an open directory; paths are used where the user gave one ([`CWD`](rustix::fs::CWD)). There is no other way to the
+//! an open directory; paths are used where the user gave one ([`CWD`]). There is no other way to the
 //! file system in [`crate::store`], [`crate::owned`], [`crate::durable`] and [`crate::temporary`].
 //!
 //! In production nothing is added to the calls. Tests (feature `kill-points`) put a function in front of them, which
-//! sees each call and can make it fail; and each call that changes something is an instant at which a crash test can
-//! kill the process.
+//! sees each call and can make it fail; each call that changes something is an instant at which a crash test can kill
+//! the process; and `recording` keeps what was changed, for the states that a loss of power can leave.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
+use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::path::Arg;
 
 use crate::io_count;
 
 #[cfg(any(test, feature = "kill-points"))]
-pub use observed::observe;
+mod observed;
+#[cfg(any(test, feature = "kill-points"))]
+pub mod recording;
+
+#[cfg(any(test, feature = "kill-points"))]
+use observed::{at_once, before, note};
+#[cfg(any(test, feature = "kill-points"))]
+pub use observed::{observe, with_interrupted_calls, with_short_writes};
+
+/// Tests keep what a call has changed.
+#[cfg(not(any(test, feature = "kill-points")))]
+macro_rules! note {
+    ($($change:tt)*) => {};
+}
 
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +50,7 @@ pub enum Call {
     Truncate,
     Sync,
     ChangeGroup,
+    ChangeMode,
     Rename,
     Link,
     Remove,
@@ -49,9 +63,11 @@ impl Call {
     }
 }
 
-fn through<T>(kind: Call, call: impl FnMut() -> Result<T>) -> Result<T> {
-    before(kind)?;
-    retry_on_intr(call)
+fn through<T>(kind: Call, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    retry_on_intr(|| {
+        before(kind)?;
+        call()
+    })
 }
 
 #[cfg(not(any(test, feature = "kill-points")))]
@@ -60,12 +76,26 @@ fn before(_: Call) -> Result<()> {
     Ok(())
 }
 
-#[cfg(any(test, feature = "kill-points"))]
-use observed::before;
+/// Calls of the standard library go on after a signal by themselves.
+fn uninterrupted(kind: Call) -> Result<()> {
+    retry_on_intr(|| before(kind))
+}
 
+/// What a write takes at once: in tests, a part of it.
+#[cfg(not(any(test, feature = "kill-points")))]
+fn at_once(bytes: &[u8]) -> &[u8] {
+    bytes
+}
+
+/// Opens a file or directory, which children do not inherit.
+///
+/// # Errors
+/// Those of the system, as in all functions here.
 pub(crate) fn openat(directory: impl AsFd + Copy, name: impl Arg + Copy, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
     let kind = if flags.contains(OFlags::CREATE) { Call::Create } else { Call::Open };
-    through(kind, || rustix::fs::openat(directory, name, flags | OFlags::CLOEXEC, mode))
+    let file = through(kind, || rustix::fs::openat(directory, name, flags | OFlags::CLOEXEC, mode))?;
+    note!(opened(directory.as_fd(), &name, flags, file.as_fd()));
+    Ok(file)
 }
 
 pub(crate) fn fstat(file: impl AsFd + Copy) -> Result<Stat> {
@@ -100,20 +130,31 @@ pub(crate) fn names(directory: impl AsFd + Copy) -> Result<Vec<OsString>> {
 }
 
 pub(crate) fn mkdirat(directory: impl AsFd + Copy, name: impl Arg + Copy, mode: Mode) -> Result<()> {
-    through(Call::MakeDirectory, || rustix::fs::mkdirat(directory, name, mode))
+    through(Call::MakeDirectory, || rustix::fs::mkdirat(directory, name, mode))?;
+    note!(added(directory.as_fd(), &name));
+    Ok(())
 }
 
 pub(crate) fn fchown(file: impl AsFd + Copy, owner: Option<Uid>, group: Option<Gid>) -> Result<()> {
     through(Call::ChangeGroup, || rustix::fs::fchown(file, owner, group))
 }
 
+/// The mode of what is open, also if it is open as a place only (`O_PATH`).
+pub(crate) fn chmod_opened(file: impl AsFd, mode: Mode) -> Result<()> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    through(Call::ChangeMode, || rustix::fs::chmodat(CWD, path.as_str(), mode, AtFlags::empty()))
+}
+
+/// Gives a file or directory another name.
 pub(crate) fn renameat(
     from: impl AsFd + Copy,
     old: impl Arg + Copy,
     to: impl AsFd + Copy,
     new: impl Arg + Copy,
 ) -> Result<()> {
-    through(Call::Rename, || rustix::fs::renameat(from, old, to, new))
+    through(Call::Rename, || rustix::fs::renameat(from, old, to, new))?;
+    note!(renamed((from.as_fd(), &old), (to.as_fd(), &new), RenameFlags::empty()));
+    Ok(())
 }
 
 pub(crate) fn renameat_with(
@@ -123,9 +164,12 @@ pub(crate) fn renameat_with(
     new: impl Arg + Copy,
     flags: RenameFlags,
 ) -> Result<()> {
-    through(Call::Rename, || rustix::fs::renameat_with(from, old, to, new, flags))
+    through(Call::Rename, || rustix::fs::renameat_with(from, old, to, new, flags))?;
+    note!(renamed((from.as_fd(), &old), (to.as_fd(), &new), flags));
+    Ok(())
 }
 
+/// Gives a file another name beside its own.
 pub(crate) fn linkat(
     from: impl AsFd + Copy,
     old: impl Arg + Copy,
@@ -133,21 +177,38 @@ pub(crate) fn linkat(
     new: impl Arg + Copy,
     flags: AtFlags,
 ) -> Result<()> {
-    through(Call::Link, || rustix::fs::linkat(from, old, to, new, flags))
+    through(Call::Link, || rustix::fs::linkat(from, old, to, new, flags))?;
+    note!(added(to.as_fd(), &new));
+    Ok(())
 }
 
 pub(crate) fn symlinkat(target: impl Arg + Copy, directory: impl AsFd + Copy, name: impl Arg + Copy) -> Result<()> {
-    through(Call::Link, || rustix::fs::symlinkat(target, directory, name))
+    through(Call::Link, || rustix::fs::symlinkat(target, directory, name))?;
+    note!(added(directory.as_fd(), &name));
+    Ok(())
 }
 
+/// Removes a name.
 pub(crate) fn unlinkat(directory: impl AsFd + Copy, name: impl Arg + Copy, flags: AtFlags) -> Result<()> {
-    through(Call::Remove, || rustix::fs::unlinkat(directory, name, flags))
+    through(Call::Remove, || rustix::fs::unlinkat(directory, name, flags))?;
+    note!(removed(directory.as_fd(), &name));
+    Ok(())
 }
 
 /// Makes the content of a file survive the machine.
 pub(crate) fn fsync(file: impl AsFd + Copy) -> Result<()> {
     io_count::synced();
-    through(Call::Sync, || rustix::fs::fsync(file))
+    through(Call::Sync, || rustix::fs::fsync(file))?;
+    note!(synced(file.as_fd()));
+    Ok(())
+}
+
+/// As [`fsync`], without what reading the content does not need.
+pub(crate) fn fdatasync(file: impl AsFd + Copy) -> Result<()> {
+    io_count::synced();
+    through(Call::Sync, || rustix::fs::fdatasync(file))?;
+    note!(synced(file.as_fd()));
+    Ok(())
 }
 
 /// Makes the changes of names in an open directory survive the machine.
@@ -159,23 +220,33 @@ pub(crate) fn sync_directory(directory: impl AsFd + Copy) -> Result<()> {
     }
 }
 
+/// Sets the size of a file.
 pub(crate) fn ftruncate(file: impl AsFd + Copy, length: u64) -> Result<()> {
-    through(Call::Truncate, || rustix::fs::ftruncate(file, length))
+    through(Call::Truncate, || rustix::fs::ftruncate(file, length))?;
+    note!(resized(file.as_fd(), length));
+    Ok(())
 }
 
 /// Allocates the blocks of a file's beginning.
 pub(crate) fn fallocate(file: impl AsFd + Copy, length: u64) -> Result<()> {
-    through(Call::Write, || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length))
+    through(Call::Write, || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length))?;
+    note!(allocated(file.as_fd(), length));
+    Ok(())
 }
 
 pub(crate) fn write_all(mut file: &File, bytes: &[u8]) -> io::Result<()> {
-    before(Call::Write)?;
-    file.write_all(bytes)
+    uninterrupted(Call::Write)?;
+    file.write_all(bytes)?;
+    note!(appended(file.as_fd(), bytes));
+    Ok(())
 }
 
+/// Writes all bytes at an offset.
 pub(crate) fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-    before(Call::Write)?;
-    file.write_all_at(bytes, offset)
+    uninterrupted(Call::Write)?;
+    file.write_all_at(bytes, offset)?;
+    note!(written(file.as_fd(), bytes, offset));
+    Ok(())
 }
 
 /// A new file that is being filled.
@@ -185,7 +256,9 @@ pub struct Filling(pub File);
 impl Write for Filling {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         before(Call::Write)?;
-        self.0.write(bytes)
+        let written = self.0.write(at_once(bytes))?;
+        note!(appended(self.0.as_fd(), bytes.get(..written).unwrap_or(bytes)));
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -202,42 +275,5 @@ impl Seek for Filling {
 impl AsFd for Filling {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-#[cfg(any(test, feature = "kill-points"))]
-mod observed {
-    use std::cell::RefCell;
-
-    use rustix::io::Result;
-
-    use super::Call;
-    use crate::kill_point;
-
-    type Observer = Box<dyn FnMut(Call) -> Result<()>>;
-
-    thread_local! {
-        static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
-    }
-
-    pub(super) fn before(call: Call) -> Result<()> {
-        if call.changes() {
-            kill_point::reach();
-        }
-        OBSERVER.with_borrow_mut(|observer| observer.as_mut().map_or(Ok(()), |observer| observer(call)))
-    }
-
-    /// Does `work` with `observer` in front of each call of this thread; an error of it is that of the call, which is
-    /// then not made. It makes no such call itself.
-    pub fn observe<T>(observer: impl FnMut(Call) -> Result<()> + 'static, work: impl FnOnce() -> T) -> T {
-        struct Removal;
-        impl Drop for Removal {
-            fn drop(&mut self) {
-                OBSERVER.set(None);
-            }
-        }
-        OBSERVER.set(Some(Box::new(observer)));
-        let _removal = Removal;
-        work()
     }
 }
