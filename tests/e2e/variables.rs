@@ -229,6 +229,22 @@ fn level_4_is_flushed_at_once_whatever_the_flush_settings_are() {
 }
 
 #[test]
+fn a_node_is_lost_after_a_checkpoint_of_level_4_when_that_has_been_flushed() {
+    let world = World::new();
+    let job = job(&world).heat("--level 1,4").holding_after(1);
+    let job = job.faults("{action: stall-prefix, after_checkpoint: 1, for: 3s}");
+    let job = job.faults("{node: 1, after_checkpoint: 2}");
+    let mut running = job.start();
+    running.sees_event("fault_injected");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let last = restarted(&world);
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(2), &json!("fetched")), "{last}");
+    assert_drained(&world, 8);
+}
+
+#[test]
 fn level_4_that_cannot_be_flushed_is_not_kept_and_evicts_no_checkpoint_of_level_2() {
     let world = World::new();
     let job = job(&world).heat("--level 2,4,4,4,4,4,4,4").holding_after(1);

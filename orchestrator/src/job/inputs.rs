@@ -1,6 +1,6 @@
 //! Turns the reports of agents, ranks and the drain into events of the machine.
 
-use holdfast_model::{Generation, NodeName};
+use holdfast_model::{Generation, Level, NodeName, RankEnd};
 use holdfast_wire::agent::{AgentEvent, ForgetRequest, HaltReport, Health, PollReply};
 
 use super::background::TaskResult;
@@ -11,7 +11,6 @@ use crate::events::LogEvent;
 use crate::fleet::FleetEvent;
 use crate::launch::StepEvent;
 use crate::relaunch::Event;
-use holdfast_model::RankEnd;
 
 impl StepDriver<'_> {
     pub(super) fn task_result(&mut self, result: TaskResult) {
@@ -134,9 +133,13 @@ impl StepDriver<'_> {
     fn agent_event(&mut self, node: &NodeName, event: AgentEvent) {
         // A fault after a checkpoint: when no more is going to protect it.
         let kept = match event {
+            // Its flush protects it.
+            AgentEvent::CheckpointComplete { level: Some(level), .. } if level == Level::Prefix.number() => None,
             AgentEvent::CheckpointComplete { checkpoint, protected: false, .. }
             | AgentEvent::CheckpointProtected { checkpoint, .. }
-            | AgentEvent::ProtectionFailed { checkpoint, .. } => Some(checkpoint),
+            | AgentEvent::ProtectionFailed { checkpoint, .. }
+            | AgentEvent::Flushed { checkpoint, .. }
+            | AgentEvent::FlushFailed { checkpoint, .. } => Some(checkpoint),
             _ => None,
         };
         self.reporter.emit(LogEvent::of_agent(node, event.clone()));
