@@ -32,6 +32,7 @@ const DELETED: &str = "e2e/checksums.rs::changed_file_in_cache_is_reported_befor
 const GLOBAL_RESTART: &str =
     "e2e/parameters.rs::scr_global_restart_flushes_the_newest_checkpoint_and_restarts_from_the_prefix";
 const OF_RANKS: &str = "libscr/c.rs::variables_of_scr_3_reach_the_ranks";
+const PLAIN_DATA: &str = "cli/parameters.rs::data_without_protection_needs_the_permission_of_the_site";
 const CONF: &str = "cli/check.rs::a_user_configuration_file_has_precedence_between_environment_and_spec";
 
 /// The test that shows what becomes of a parameter.
@@ -50,6 +51,7 @@ fn shown_by(declaration: &Declaration) -> &'static str {
         ("SCR_CACHE_BYPASS" | "SCR_HALT_EXIT", _) => OF_RANKS,
         ("SCR_CNTL_BASE", _) => CONTROL,
         ("SCR_CONF_FILE", _) => CONF,
+        ("HOLDFAST_PLAIN_DATA", _) => PLAIN_DATA,
         ("SCR_RUNS" | "SCR_RETRIES", _) => RUNS,
         (_, Effect::Warned(_)) => WARNED,
         (_, Effect::Refused(_)) => REFUSED,
@@ -342,6 +344,45 @@ fn installed(directory: &TempDir, site: &str) -> (PathBuf, String) {
     (program, file.canonicalize().unwrap().to_str().unwrap().to_owned())
 }
 
+/// Runs an installed program on a spec with these lines below `checkpoint:`.
+fn run_installed(program: &Path, spec: &Path, checkpoint: &str, words: &[&str], variables: &[(&str, &str)]) -> Ran {
+    fs::write(spec, format!("run: {{nodes: 4, command: [/bin/true]}}\ncheckpoint:\n{checkpoint}")).unwrap();
+    // The environment of `command`, with the installed program.
+    let clean = command(["--version"]);
+    let mut command = Command::new(program);
+    command.args(words).arg(spec).envs(variables.iter().copied());
+    clean.get_envs().filter(|(_, value)| value.is_none()).for_each(|(name, _)| {
+        command.env_remove(name);
+    });
+    run(&mut command)
+}
+
+#[test]
+fn data_without_protection_needs_the_permission_of_the_site() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (program, file) = installed(&directory, "");
+    let (spec, user) = (directory.path().join("job.yaml"), directory.path().join("user.conf"));
+    fs::write(&user, "HOLDFAST_PLAIN_DATA=1\n").unwrap();
+    let refusal = "checkpoint.data_plane: `plain` is not allowed here: the site's file has no `HOLDFAST_PLAIN_DATA=1`";
+    let with = |data_plane: &str, words: &[&str], variables: &[(&str, &str)]| {
+        run_installed(&program, &spec, &format!("  data_plane: {data_plane}\n"), words, variables)
+    };
+    let no_permission = [("SCR_CONF_FILE", user.to_str().unwrap()), ("HOLDFAST_PLAIN_DATA", "1")];
+    for words in [["check"], ["run"]] {
+        let ran = with("plain", &words, &no_permission);
+        assert!(ran.code == 78 && ran.err.contains(refusal), "{words:?}: {}", ran.err);
+    }
+    let ran = with("plain", &["check"], &no_permission[..1]);
+    assert!(ran.err.contains("HOLDFAST_PLAIN_DATA") && ran.err.contains("user.conf:1"), "{}", ran.err);
+    for data_plane in ["encrypted", "authenticated"] {
+        assert_eq!(with(data_plane, &["check"], &[]).code, 0);
+    }
+    fs::write(file, "HOLDFAST_PLAIN_DATA=1\n").unwrap();
+    let ran = with("plain", &["check", "--explain"], &[]);
+    assert_eq!(setting(&ran, "checkpoint.data_plane"), "plain line 3");
+    assert!(ran.out.contains("nobody is kept from changing them"), "{}", ran.out);
+}
+
 #[test]
 fn site_file_fixes_settings_against_spec_and_environment() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -350,16 +391,7 @@ fn site_file_fixes_settings_against_spec_and_environment() {
     let (program, file) = installed(&directory, site);
     let spec = directory.path().join("job.yaml");
     let run_with = |checkpoint: &str, words: &[&str], variables: &[(&str, &str)]| {
-        let text = format!("run: {{nodes: 4, command: [/bin/true]}}\ncheckpoint:\n{checkpoint}");
-        fs::write(&spec, text).unwrap();
-        // The environment of `command`, with the installed program.
-        let clean = command(["--version"]);
-        let mut command = Command::new(&program);
-        command.args(words).arg(&spec).envs(variables.iter().copied());
-        clean.get_envs().filter(|(_, value)| value.is_none()).for_each(|(name, _)| {
-            command.env_remove(name);
-        });
-        run(&mut command)
+        run_installed(&program, &spec, checkpoint, words, variables)
     };
     let ran = run_with("  flush: {every: 3}\n", &["check", "--explain"], &[]);
     for (key, value) in [
@@ -440,8 +472,9 @@ fn documented() -> Vec<String> {
 #[test]
 fn every_parameter_of_scr_is_declared_and_no_other() {
     let known: BTreeSet<String> = declared().iter().map(|declaration| declaration.name.to_owned()).collect();
-    // It names a file, and is in the text above the table.
-    let documented = documented().into_iter().chain(["SCR_CONF_FILE".to_owned()]);
+    // One that names a file, and is in the text above the table; and one of Holdfast's own.
+    let others = ["SCR_CONF_FILE", "HOLDFAST_PLAIN_DATA"].map(str::to_owned);
+    let documented = documented().into_iter().chain(others);
     let documented = documented.chain(SCR_3.split_whitespace().map(str::to_owned)).collect();
     assert_eq!(known, documented);
     assert!(known.len() > 45, "{known:?}");
@@ -586,7 +619,8 @@ const INTRODUCTION: &str = "\
 
 A parameter that differs from its default acts, or has no effect, which a warning on standard error reports with its
 place and the reason. So does a name that is none of these, also in the environment: `SCR_FLUHS`. One that would delete
-checkpoints is an error (exit code 78). The parameters of SCR 1.1-8 come first, then those of SCR 3.1 only.
+checkpoints is an error (exit code 78). The parameters of SCR 1.1-8 come first, then those of SCR 3.1 only;
+`HOLDFAST_PLAIN_DATA` is of neither.
 
 ```bash
 SCR_FLUSH=5 holdfast check --explain job.yaml     # the value of each key, and what set it

@@ -34,6 +34,7 @@ mod checksums;
 mod command;
 mod containers;
 mod copy_threads;
+mod data_plane;
 mod disk;
 mod drain;
 mod drain_cut_off;

@@ -235,7 +235,7 @@ fn a_node_is_lost_after_a_checkpoint_of_level_4_when_that_has_been_flushed() {
     let job = job.faults("{action: stall-prefix, after_checkpoint: 1, for: 3s}");
     let job = job.faults("{node: 1, after_checkpoint: 2}");
     let mut running = job.start();
-    running.sees_event("fault_injected");
+    running.sees_event("prefix_stalled");
     job.go_on();
     running.ends_with(0);
     job.assert_result();

@@ -56,7 +56,7 @@ pub use output_path::{OutputPath, OutputPathError};
 pub use pair::{Grant, LeaseStatus, MirroredCheckpoint, PairConfig, PairStatus, Revocation, Side, Term};
 pub use placement::{Placement, RunNode};
 pub use policy::{
-    AsyncRedundancy, CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, LevelPolicy, NeedPolicy, RestartPolicy,
+    AsyncRedundancy, CrcOnCopy, CrcPolicy, DataPlane, FlushMode, FlushPolicy, LevelPolicy, NeedPolicy, RestartPolicy,
     RestartRanks, SnapshotIntervals, VariablesLayout, VariablesPolicy,
 };
 pub use progress::{Progress, Task};

@@ -116,6 +116,19 @@ pub enum CrcOnCopy {
     Always,
 }
 
+/// What protects the data of checkpoints between agents. Everything else that they send is always sent over TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataPlane {
+    /// TLS.
+    #[default]
+    Encrypted,
+    /// A keyed checksum for each piece: whoever changes one is detected.
+    Authenticated,
+    /// A CRC32C for each piece: damage is detected, an attacker is not.
+    Plain,
+}
+
 /// When a checkpoint is due (SCR manual §11.5): when any of these holds; always, if all are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NeedPolicy {

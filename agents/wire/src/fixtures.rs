@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_model::{
-    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, RestartRanks, Scheme,
-    SchemeNumbers, VariablesPolicy,
+    CrcOnCopy, CrcPolicy, DataPlane, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, RestartRanks,
+    Scheme, SchemeNumbers, VariablesPolicy,
 };
 
 use crate::run::{Cache, Settings, SourceName};
@@ -55,6 +55,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
         copy_threads: None,
         redundancy_width: 32,
         stream_timeout: Duration::from_secs(120),
+        data_plane: DataPlane::Encrypted,
         watchdog: None,
         newest: None,
         mtbf: None,

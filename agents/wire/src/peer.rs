@@ -43,7 +43,31 @@ pub struct PeerHello {
     pub generation: Generation,
     pub node: NodeName,
     pub purpose: Purpose,
+    /// How the bytes of a stream are protected that follow the answer; absent: by TLS, as the hello.
+    #[serde(default)]
+    pub records: Option<RecordProtection>,
 }
+
+/// The protection of the bytes of a stream that are not sent over TLS, up to the next hello on the connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordProtection {
+    pub checksum: RecordChecksum,
+    /// [`RECORD_KEY`] random bytes, of this stream only.
+    pub key: Base64,
+}
+
+/// What each record of a stream ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordChecksum {
+    /// AEGIS-128X2 as a message authentication code, 16 bytes.
+    Keyed,
+    /// CRC32C, which begins with a number from the key.
+    Crc32c,
+}
+
+/// Bytes of [`RecordProtection::key`].
+pub const RECORD_KEY: usize = 16;
 
 /// What a connection between agents is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use holdfast_model::time::millis;
 use holdfast_model::{
-    CheckpointId, CrcPolicy, Descriptor, FlushPolicy, Generation, LevelPolicy, NeedPolicy, NodeName, RestartPolicy,
-    RunNode, VariablesPolicy,
+    CheckpointId, CrcPolicy, DataPlane, Descriptor, FlushPolicy, Generation, LevelPolicy, NeedPolicy, NodeName,
+    RestartPolicy, RunNode, VariablesPolicy,
 };
 
 /// The complete plan of a run, for the agent that leads it. Members have [`MemberPlan`](crate::plan::MemberPlan).
@@ -84,6 +84,9 @@ pub struct Settings {
     /// How long a stream between two agents may carry no data.
     #[serde(with = "millis")]
     pub stream_timeout: Duration,
+    /// What protects the data of these streams.
+    #[serde(default)]
+    pub data_plane: DataPlane,
     /// When a rank is reported as quiet; absent if never.
     #[serde(default)]
     pub watchdog: Option<Watchdog>,

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use holdfast_model::DataPlane;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
@@ -12,6 +13,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme}
 use subtle::ConstantTimeEq as _;
 
 use crate::bytes::Base64;
+use crate::peer::{RECORD_KEY, RecordChecksum, RecordProtection};
 use crate::run::TrustMaterial;
 
 /// Bytes of a token.
@@ -39,6 +41,21 @@ pub fn generate() -> Result<TrustMaterial, TrustError> {
         key: Base64(made.signing_key.serialize_der()),
         token: Base64(token),
     })
+}
+
+/// A new key for the records of a stream, if its data are not sent over TLS.
+///
+/// # Errors
+/// When the system has no random numbers.
+pub fn record_protection(data_plane: DataPlane) -> Result<Option<RecordProtection>, TrustError> {
+    let checksum = match data_plane {
+        DataPlane::Encrypted => return Ok(None),
+        DataPlane::Authenticated => RecordChecksum::Keyed,
+        DataPlane::Plain => RecordChecksum::Crc32c,
+    };
+    let mut key = vec![0; RECORD_KEY];
+    getrandom::fill(&mut key).map_err(|error| TrustError::Generate(error.to_string()))?;
+    Ok(Some(RecordProtection { checksum, key: Base64(key) }))
 }
 
 /// True if `presented` is the job's token; takes the same time whatever is presented.

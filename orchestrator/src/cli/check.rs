@@ -158,6 +158,12 @@ impl Report for Checked {
             writeln!(to, "{}checkpoint.every is auto: {text}", step.key_path)?;
         }
         for step in &self.spec.steps {
+            let key = format!("{}checkpoint.data_plane", step.key_path);
+            if let Some(setting) = self.spec.settings.get(&key) {
+                writeln!(to, "{key} is {}: {}", setting.value, step.checkpoint.protection_on_the_network())?;
+            }
+        }
+        for step in &self.spec.steps {
             for line in failure_domains::levels(&self.spec, step) {
                 writeln!(to, "{}checkpoint.redundancy: {}", step.key_path, printable(&line.to_string()))?;
             }

@@ -92,6 +92,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         copy_threads: checkpoint.copy_threads,
         redundancy_width: checkpoint.redundancy_width,
         stream_timeout: checkpoint.stream_timeout,
+        data_plane: checkpoint.data_plane,
         watchdog: spec
             .health
             .hang_after

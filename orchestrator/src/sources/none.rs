@@ -25,6 +25,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
                 ("redundancy_width", HELP),
                 ("piece_size", HELP),
                 ("stream_timeout", HELP),
+                ("data_plane", HELP),
                 ("need", HELP),
             ],
         },

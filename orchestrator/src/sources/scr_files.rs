@@ -22,6 +22,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
                 ("crc.on_restart", BY_LIBRARY),
                 ("redundancy_width", BY_LIBRARY),
                 ("stream_timeout", BY_LIBRARY),
+                ("data_plane", BY_LIBRARY),
             ],
         },
         frequency: FrequencyFacts::Keys {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use holdfast_core::redundancy::numbers::SchemeNumber;
 use holdfast_core::redundancy::registry;
 use holdfast_model::{
-    AsyncRedundancy, ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, LevelPolicy,
-    NeedPolicy, RestartPolicy, RestartRanks, Scheme, SchemeNumbers, SnapshotIntervals, VariablesLayout,
+    AsyncRedundancy, ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, DataPlane, FlushMode, FlushPolicy,
+    LevelPolicy, NeedPolicy, RestartPolicy, RestartRanks, Scheme, SchemeNumbers, SnapshotIntervals, VariablesLayout,
     VariablesPolicy,
 };
 use holdfast_rank::Until;
@@ -114,11 +114,29 @@ keys! {
         /// While agents compute redundancy or send files to each other, an agent waits this long for the next data of
         /// another one, and a quarter as long for its connection. Then the step has failed; it is tried 8 times.
         stream_timeout: Duration = duration().or(Duration::from_secs(120)),
+        /// What protects the data of checkpoints between agents. `encrypted`: TLS. `authenticated`: a keyed checksum;
+        /// who listens can read the data, and nobody can change it. `plain`: a CRC32C against damage, for networks of
+        /// which the site allows it (`HOLDFAST_PLAIN_DATA=1` in its `scr.conf`). All else is always sent over TLS.
+        data_plane: DataPlane = choice().or(DataPlane::Encrypted),
     }
     checked by Checkpoint::check;
 }
 
 impl Checkpoint {
+    /// What `data_plane` protects from.
+    pub fn protection_on_the_network(&self) -> &'static str {
+        match self.data_plane {
+            DataPlane::Encrypted => "nobody on the network can read or change the data of checkpoints",
+            DataPlane::Authenticated => {
+                "who can listen on the network reads the data of checkpoints; nobody there can change them"
+            }
+            DataPlane::Plain => {
+                "who can listen on the network reads the data of checkpoints, and nobody is kept from changing them; \
+                 damage is detected"
+            }
+        }
+    }
+
     fn check(&self, section: &Section<'_>) {
         if self.stream_timeout < SHORTEST_STREAM_TIMEOUT {
             let help = "write a longer time: an agent that writes to a busy disk sends nothing meanwhile";
@@ -499,6 +517,14 @@ impl Choice for Option<ContainerKind> {
 
 impl Choice for FlushMode {
     const AVAILABLE: &'static [(&'static str, Self)] = &[("sync", FlushMode::Sync), ("async", FlushMode::Async)];
+}
+
+impl Choice for DataPlane {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[
+        ("encrypted", DataPlane::Encrypted),
+        ("authenticated", DataPlane::Authenticated),
+        ("plain", DataPlane::Plain),
+    ];
 }
 
 impl Choice for CrcOnCopy {

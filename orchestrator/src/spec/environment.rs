@@ -27,6 +27,9 @@ use crate::params::{self, CopyType, ParamError, ParamWarning, ParamWarningKind, 
 /// which the program is installed counts (`/opt/holdfast/bin/holdfast`: `/opt/holdfast/etc/holdfast/scr.conf`).
 pub const SYSTEM_FILE: &str = "/etc/holdfast/scr.conf";
 
+/// The parameter of the site's file that allows `checkpoint.data_plane: plain`.
+pub const PLAIN_DATA: &str = "HOLDFAST_PLAIN_DATA";
+
 /// The path of the site's file for this program.
 fn system_file() -> PathBuf {
     let installed = || {
@@ -50,6 +53,8 @@ pub struct Environment {
     pub warnings: Vec<String>,
     /// A spec that needs more nodes than there are is a mistake.
     pub(super) checks_nodes: bool,
+    /// The site's file allows `data_plane: plain`.
+    pub(super) allows_plain_data: bool,
     variables: BTreeMap<String, String>,
 }
 
@@ -67,7 +72,16 @@ impl Environment {
     /// No variables and no files.
     pub fn empty(registered: Registry) -> Self {
         let (overrides, identity, warnings, variables) = Default::default();
-        Environment { registered, overrides, identity, disabled: None, warnings, checks_nodes: true, variables }
+        Environment {
+            registered,
+            overrides,
+            identity,
+            disabled: None,
+            warnings,
+            checks_nodes: true,
+            allows_plain_data: false,
+            variables,
+        }
     }
 
     /// The same for a drain, which uses the nodes that it can reach, however many the run needs.
@@ -118,6 +132,7 @@ impl Environment {
         environment.take_directories(&parameters);
         environment.take_identity(&parameters);
         let enable = parameters.get("SCR_ENABLE").filter(|enable| enable.read(value::switch) == Some(false));
+        environment.allows_plain_data = parameters.read(PLAIN_DATA, value::switch) == Some(true);
         environment.disabled = enable.map(|enable| format!("SCR_ENABLE=0 ({})", enable.origin));
         Ok(environment)
     }

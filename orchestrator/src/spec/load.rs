@@ -86,7 +86,7 @@ impl JobSpec {
         if !spec.has_short_form() {
             spec.steps.iter_mut().enumerate().for_each(|(at, step)| step.key_path = format!("steps[{at}]."));
         }
-        validation::check(&spec, manager, environment.checks_nodes, &reader);
+        validation::check(&spec, manager, environment, &reader);
         step_order::check(&spec, &reader);
         applies::check(&spec, manager, &reader);
         spec.identity = environment.identity.clone();

@@ -1,5 +1,6 @@
 //! The table of SCR's parameters: those of the keys, from the declarations of the keys, and those without a key.
 
+use super::environment::PLAIN_DATA;
 use super::job::JobSpec;
 use super::keys::{self, Keys as _, ParameterKey};
 use super::value_kinds::ParameterValue;
@@ -44,8 +45,8 @@ fn acts(text: &str) -> Effect {
 }
 
 /// The parameters that no key has: they concern the process or several keys, or have no effect.
-fn without_key() -> [Declaration; 15] {
-    use AllowedSource::{Any, Environment, Files};
+fn without_key() -> [Declaration; 16] {
+    use AllowedSource::{Any, Environment, Files, SystemFile};
     use ParameterValue::{Counting, PathName, Signed, Switch, Text, Whole};
     let no_flush_poll = "agents receive flush orders at once; a transfer file of LLNL's library is read every 50 ms";
     let debug = "level of the internal log on standard error, without HOLDFAST_LOG: 1 = info, 2 = debug, 3 = trace";
@@ -60,6 +61,7 @@ fn without_key() -> [Declaration; 15] {
         declaration("CKPTDESC", "", Files, Text, acts("keys of `checkpoint.redundancy[n]`")),
         declaration("SCR_TRANSFER_SECS", "60", Any, Counting, Effect::Warned(no_flush_poll)),
         declaration("SCR_RUNS", "", Environment, Signed, acts("key `relaunch.attempts`: one less")),
+        declaration(PLAIN_DATA, "0", SystemFile, Switch, acts("1: `checkpoint.data_plane: plain` is allowed")),
         declaration("SCR_CONF_FILE", "", Environment, Text, acts("path of the user's file")),
         declaration("SCR_DB_ENABLE", "0", Any, Text, Effect::Warned(NO_DATABASE)),
         declaration("SCR_DB_DEBUG", "0", Any, Text, Effect::Warned(NO_DATABASE)),

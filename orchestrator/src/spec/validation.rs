@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use holdfast_core::redundancy::groups::GroupRules;
 use holdfast_core::redundancy::registry;
+use holdfast_model::DataPlane;
 use holdfast_patterns::FilePatterns;
 
 use super::checkpoint::Checkpoint;
 use super::checkpoint_source::StepCheck;
+use super::environment::{Environment, PLAIN_DATA, SYSTEM_FILE};
 use super::faults;
 use super::frequency;
 use super::job::{JobSpec, Step};
@@ -18,10 +20,13 @@ use super::run::RunSpec;
 use super::supervision::{Requeue, Submission};
 
 /// Adds the mistakes, each at the position of the key that is most likely wrong.
-pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, checks_nodes: bool, reader: &Reader) {
+pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, environment: &Environment, reader: &Reader) {
     check_name(reader, "job", &spec.job);
     check_steps(spec, reader);
-    if checks_nodes {
+    if !environment.allows_plain_data {
+        spec.steps.iter().for_each(|step| check_data_plane(step, reader));
+    }
+    if environment.checks_nodes {
         spec.steps.iter().for_each(|step| check_nodes(spec, step, manager, reader));
     }
     for (key, message, help) in spec.allocation.settings.iter().flat_map(|keys| keys.mistakes(spec.allocation.nodes)) {
@@ -65,6 +70,15 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, checks_nodes
         reader.mistake("halt.before_end", message, "write `allocation: {time_limit: 8h}`, or `halt: {before: …}`");
     }
     check_min_nodes(spec, reader);
+}
+
+/// Whether data may be sent without protection from an attacker, the site decides, not the user.
+fn check_data_plane(step: &Step, reader: &Reader) {
+    if step.checkpoint.data_plane == DataPlane::Plain {
+        let message = format!("`plain` is not allowed here: the site's file has no `{PLAIN_DATA}=1`");
+        let help = format!("write `authenticated`, or have the site add the line to {SYSTEM_FILE}");
+        reader.mistake(&format!("{}checkpoint.data_plane", step.key_path), message, help);
+    }
 }
 
 /// Why a halt before the end of the allocation never comes: the manager knows no end, and the spec has none.

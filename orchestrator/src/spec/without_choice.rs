@@ -11,20 +11,12 @@ pub(super) struct WithoutChoice {
     pub(super) always: &'static str,
 }
 
-static KEYS: [WithoutChoice; 2] = [
-    WithoutChoice {
-        section: "checkpoint",
-        key: "data_plane",
-        value: "encrypted",
-        always: "agents encrypt all data that they exchange",
-    },
-    WithoutChoice {
-        section: "checkpoint.redundancy",
-        key: "failure_domain",
-        value: "node",
-        always: "no set has two members on one node; `allocation.racks` sets larger failure domains",
-    },
-];
+static KEYS: [WithoutChoice; 1] = [WithoutChoice {
+    section: "checkpoint.redundancy",
+    key: "failure_domain",
+    value: "node",
+    always: "no set has two members on one node; `allocation.racks` sets larger failure domains",
+}];
 
 /// The key of this name in the section with this path.
 pub(super) fn find(section: &str, key: &str) -> Option<&'static WithoutChoice> {

@@ -15,7 +15,7 @@ use crate::copy::pace::OrderControl;
 use crate::copy::pipeline::Pipeline;
 use crate::run::Run;
 use crate::store::StoreError;
-use crate::stream::{IncomingStream, OutgoingStream};
+use crate::stream::{IncomingStream, OutgoingStream, StreamSettings};
 
 /// The directory of a rank's files of a checkpoint on this node.
 pub(super) fn rank_directory(agent: &Agent, checkpoint: CheckpointId, rank: Rank) -> Result<PathBuf, StoreError> {
@@ -45,7 +45,7 @@ impl OrderContext<'_> {
     /// A stream to the agent of another node.
     pub(super) fn connect(&self, node: &NodeName, purpose: Purpose) -> Result<OutgoingStream> {
         let plan = &self.run.plan;
-        Ok(self.agent.streams.connect(plan.generation, node, purpose, plan.settings.stream_timeout)?)
+        Ok(self.agent.streams.connect(plan.generation, node, purpose, StreamSettings::from(&plan.settings))?)
     }
 
     /// The stream that the agent of another node opens.

@@ -4,7 +4,7 @@
 //! deadlock, and decryption and computation overlap. For small messages ([`SMALL`]) the buffers of the connection are
 //! sufficient, and a thread would cost more than it saves.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -14,7 +14,7 @@ use holdfast_core::redundancy::piece::BufferPool;
 use holdfast_model::Generation;
 
 use crate::agent::Agent;
-use crate::stream::{Closer, IncomingStream, OutgoingStream};
+use crate::stream::{self, Closer, IncomingStream, OutgoingStream};
 
 /// Messages that may wait in the queue.
 const AHEAD: usize = 4;
@@ -185,11 +185,10 @@ impl link::LinkSender for ToMember {
         })?;
         let stream = self.stream()?;
         if message.len() <= SMALL {
-            // Length and message go out together.
+            // One record is cheaper than two.
             stream.write_all(&[&length.to_be_bytes(), message.as_slice()].concat())?;
         } else {
-            stream.write_all(&length.to_be_bytes())?;
-            stream.write_all(&message)?;
+            stream::write_all(stream, &mut [IoSlice::new(&length.to_be_bytes()), IoSlice::new(&message)])?;
         }
         self.pool.give(message);
         Ok(())

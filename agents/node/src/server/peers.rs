@@ -1,12 +1,13 @@
 //! Connections of peers: the hello is checked, then the connection goes to the collectives or waits as a stream.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::Generation;
 use holdfast_wire::frame::{self, FrameError, HELLO, receive_async, send_async};
-use holdfast_wire::peer::{MIRROR, PeerHello, PeerWelcome, Purpose};
+use holdfast_wire::peer::{MIRROR, PeerHello, PeerWelcome, Purpose, RecordProtection};
 use holdfast_wire::{VERSION, trust};
 use tokio_rustls::server::TlsStream;
 
@@ -73,12 +74,19 @@ pub(super) async fn serve(
         }
         purpose => {
             let (stream, connection) = stream.into_inner();
-            match IncomingStream::from_async(stream.into_inner(), connection, hello.node) {
+            let incoming = IncomingStream::from_async(stream.into_inner(), connection, hello.node);
+            match incoming.and_then(|incoming| in_records(incoming, hello.records.as_ref())) {
                 Ok(incoming) => serve_stream(collectives, hello.generation, purpose, incoming).await,
                 Err(error) => tracing::warn!(%peer, %error, "stream_not_handed_over"),
             }
         }
     }
+}
+
+/// What follows the hello on a stream, as that asked for.
+fn in_records(mut incoming: IncomingStream, records: Option<&RecordProtection>) -> io::Result<IncomingStream> {
+    incoming.begin_records(records)?;
+    Ok(incoming)
 }
 
 /// Enters the checkpoints that arrive in the registry of the pairs, until the peer closes the connection.
@@ -126,7 +134,7 @@ async fn next_step(
     mut incoming: IncomingStream,
 ) -> Result<Option<(Generation, Purpose, IncomingStream)>, FrameError> {
     incoming.readable().await?;
-    let blocking = |error: tokio::task::JoinError| FrameError::from(std::io::Error::other(error));
+    let blocking = |error: tokio::task::JoinError| FrameError::from(io::Error::other(error));
     let receive = move || frame::receive::<PeerHello>(&mut incoming, HELLO).map(|hello| (hello, incoming));
     let (hello, mut incoming) = tokio::task::spawn_blocking(receive).await.map_err(blocking)??;
     if !trust::token_matches(&collectives.agent.start.trust, &hello.token.0) {
@@ -138,6 +146,7 @@ async fn next_step(
         (Ok(()), purpose) => {
             let welcome = move || frame::send(&mut incoming, &PeerWelcome::Welcome, HELLO).map(|()| incoming);
             let incoming = tokio::task::spawn_blocking(welcome).await.map_err(blocking)??;
+            let incoming = in_records(incoming, hello.records.as_ref())?;
             return Ok(Some((hello.generation, purpose, incoming)));
         }
     };

@@ -1,19 +1,32 @@
-//! Streams of raw bytes over TLS, read and written by threads that may block.
+//! Streams of raw bytes, read and written by threads that may block.
 
 use std::fmt::Debug;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use holdfast_model::NodeName;
+use holdfast_wire::peer::RecordProtection;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use tokio::sync::oneshot;
+
+use super::records::{Direction, Records};
 
 /// The buffer of TLS for a few pieces, so that one call of `write` becomes few system calls.
 const BUFFER: usize = 1 << 20;
 
-/// What carries the bytes of a stream: TLS on a socket; in the simulation, memory.
+/// What carries the bytes of a stream: TLS or records on a socket; in the simulation, memory.
 pub(crate) trait Connection: Read + Write + Debug + Send {
+    /// From now on the bytes are in records; memory needs none.
+    fn begin_records(&mut self, _protection: &RecordProtection) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// From now on they are sent over TLS again. Returns false if not all that has arrived was read.
+    fn end_records(&mut self) -> bool {
+        true
+    }
+
     /// Nothing in memory has one.
     fn socket(&self) -> Option<&TcpStream>;
 
@@ -43,29 +56,74 @@ impl Debug for Closer {
     }
 }
 
+/// A socket on which the hello is sent over TLS, and what follows it also, or in records.
+#[derive(Debug)]
+struct OnSocket<S> {
+    tls: StreamOwned<S, TcpStream>,
+    records: Option<Records>,
+}
+
 /// Both sides of TLS are connections alike.
-macro_rules! tls_connection {
-    ($side:ty) => {
-        impl Connection for StreamOwned<$side, TcpStream> {
+macro_rules! connection_on_socket {
+    ($side:ty, $direction:expr) => {
+        impl Connection for OnSocket<$side> {
+            fn begin_records(&mut self, protection: &RecordProtection) -> io::Result<()> {
+                self.records = Some(Records::new(protection, $direction)?);
+                Ok(())
+            }
+
+            fn end_records(&mut self) -> bool {
+                self.records.take().is_none_or(|records| records.is_read())
+            }
+
             fn socket(&self) -> Option<&TcpStream> {
-                Some(&self.sock)
+                Some(&self.tls.sock)
             }
 
             fn closer(&self) -> io::Result<Closer> {
-                let socket = self.sock.try_clone()?;
+                let socket = self.tls.sock.try_clone()?;
                 Ok(Closer::new(move || drop(socket.shutdown(Shutdown::Both))))
             }
 
             fn has_arrived(&mut self) -> io::Result<bool> {
-                let state = self.conn.process_new_packets().map_err(io::Error::other)?;
+                let state = self.tls.conn.process_new_packets().map_err(io::Error::other)?;
                 Ok(state.plaintext_bytes_to_read() > 0)
+            }
+        }
+
+        impl Read for OnSocket<$side> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                match &mut self.records {
+                    Some(records) => records.read(&mut self.tls.sock, buffer),
+                    None => self.tls.read(buffer),
+                }
+            }
+        }
+
+        impl Write for OnSocket<$side> {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.write_vectored(&[IoSlice::new(bytes)])
+            }
+
+            fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+                match &mut self.records {
+                    Some(records) => records.write(&mut self.tls.sock, parts),
+                    None => self.tls.write_vectored(parts),
+                }
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                match &self.records {
+                    Some(_) => Ok(()),
+                    None => self.tls.flush(),
+                }
             }
         }
     };
 }
 
-tls_connection!(ClientConnection);
-tls_connection!(ServerConnection);
+connection_on_socket!(ClientConnection, Direction::FromConnector);
+connection_on_socket!(ServerConnection, Direction::FromAcceptor);
 
 #[derive(Debug)]
 pub struct OutgoingStream {
@@ -84,7 +142,7 @@ pub struct IncomingStream {
 impl OutgoingStream {
     pub(super) fn new(mut connection: ClientConnection, socket: TcpStream, node: NodeName) -> Self {
         connection.set_buffer_limit(Some(BUFFER));
-        Self::over(StreamOwned::new(connection, socket), node)
+        Self::over(OnSocket { tls: StreamOwned::new(connection, socket), records: None }, node)
     }
 
     pub(crate) fn over(connection: impl Connection + 'static, node: NodeName) -> Self {
@@ -108,7 +166,7 @@ impl IncomingStream {
         socket.set_nonblocking(false)?;
         socket.set_nodelay(true)?;
         connection.set_buffer_limit(Some(BUFFER));
-        Ok(Self::over(StreamOwned::new(connection, socket), node))
+        Ok(Self::over(OnSocket { tls: StreamOwned::new(connection, socket), records: None }, node))
     }
 
     pub(crate) fn over(connection: impl Connection + 'static, node: NodeName) -> Self {
@@ -129,7 +187,8 @@ impl IncomingStream {
 
     /// Its step has ended without error, and all of it was read: the next step may begin.
     pub(crate) fn give_back(mut self) {
-        if let Some(back) = self.back.take() {
+        let is_read = self.end_records();
+        if let Some(back) = self.back.take().filter(|_| is_read) {
             // It is not expected any more: it is closed.
             let _ = back.send(self);
         }
@@ -164,6 +223,18 @@ impl IncomingStream {
 /// Both ends read and write alike, and close the connection when they are dropped.
 macro_rules! end_of_stream {
     ($end:ty) => {
+        impl $end {
+            /// What follows is in records, as the hello asked for.
+            pub(crate) fn begin_records(&mut self, protection: Option<&RecordProtection>) -> io::Result<()> {
+                protection.map_or(Ok(()), |protection| self.stream.begin_records(protection))
+            }
+
+            /// What follows is sent over TLS again. Returns false if not all that has arrived was read.
+            pub(super) fn end_records(&mut self) -> bool {
+                self.stream.end_records()
+            }
+        }
+
         impl Read for $end {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
                 self.stream.read(buffer).map_err(|error| explain(self.stream.socket(), error))
@@ -173,6 +244,10 @@ macro_rules! end_of_stream {
         impl Write for $end {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
                 self.stream.write(bytes).map_err(|error| explain(self.stream.socket(), error))
+            }
+
+            fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+                self.stream.write_vectored(parts).map_err(|error| explain(self.stream.socket(), error))
             }
 
             fn flush(&mut self) -> io::Result<()> {

@@ -4,13 +4,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{Generation, NodeName};
+use holdfast_model::{DataPlane, Generation, NodeName};
 use holdfast_wire::frame::HELLO;
-use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
+use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose, RecordProtection};
 use holdfast_wire::{ALPN_PEER, VERSION, frame, trust};
 use rustls::{ClientConfig, ClientConnection};
 use tokio_rustls::{TlsConnector, client};
 
+use super::StreamSettings;
 use super::bulk::{OutgoingStream, set_timeout};
 use super::error::StreamError;
 use super::inbox::Streams;
@@ -50,11 +51,11 @@ impl Streams {
     /// # Errors
     /// When the job's certificate cannot be used.
     pub(crate) fn peer_connector(&self) -> Result<PeerConnector, StreamError> {
-        Ok(PeerConnector { config: self.client_config()?, hello: self.hello(Generation::NONE, Purpose::Mirror) })
+        let hello = self.hello(Generation::NONE, Purpose::Mirror, None);
+        Ok(PeerConnector { config: self.client_config()?, hello })
     }
 
-    /// Opens a stream to the agent of `node`, which may carry no data for `timeout`: the same for all streams of a
-    /// generation. Blocks.
+    /// Opens a stream to the agent of `node`. The settings are the same for all streams of a generation. Blocks.
     ///
     /// # Errors
     /// When the node is unknown, cannot be reached or refuses, and when the run or the order is over.
@@ -63,7 +64,7 @@ impl Streams {
         generation: Generation,
         node: &NodeName,
         purpose: Purpose,
-        timeout: Duration,
+        StreamSettings { timeout, data_plane }: StreamSettings,
     ) -> Result<OutgoingStream, StreamError> {
         #[cfg(feature = "simulation")]
         if let Some(network) = self.network.get() {
@@ -72,7 +73,7 @@ impl Streams {
         if matches!(purpose, Purpose::Group(_))
             && let Some(kept) = self.idle.take(generation, node)
         {
-            match self.introduce(kept, generation, purpose.clone()) {
+            match self.introduce(kept, generation, purpose.clone(), data_plane) {
                 // The peer may have been restarted meanwhile.
                 Err(error @ (StreamError::Connection { .. } | StreamError::Protocol { .. })) => {
                     tracing::debug!(%node, %error, "kept_connection_broken");
@@ -86,7 +87,7 @@ impl Streams {
         socket.set_nodelay(true).and_then(|()| set_timeout(&socket, timeout)).map_err(broken)?;
         let connection = ClientConnection::new(self.client_config()?, trust::server_name())
             .map_err(|error| StreamError::Trust(error.into()))?;
-        self.introduce(OutgoingStream::new(connection, socket, node.clone()), generation, purpose)
+        self.introduce(OutgoingStream::new(connection, socket, node.clone()), generation, purpose, data_plane)
     }
 
     /// Sends the hello with the purpose of the connection, and waits for the answer.
@@ -95,23 +96,28 @@ impl Streams {
         mut stream: OutgoingStream,
         generation: Generation,
         purpose: Purpose,
+        data_plane: DataPlane,
     ) -> Result<OutgoingStream, StreamError> {
         let node = stream.node.clone();
         let protocol = |source| StreamError::Protocol { node: node.clone(), source };
-        let socket = stream.socket().map_err(|source| StreamError::Connection { node: node.clone(), source })?;
-        self.note(generation, &purpose, socket)?;
-        frame::send(&mut stream, &self.hello(generation, purpose), HELLO).map_err(protocol)?;
+        let broken = |source| StreamError::Connection { node: node.clone(), source };
+        self.note(generation, &purpose, stream.socket().map_err(broken)?)?;
+        let hello = self.hello(generation, purpose, trust::record_protection(data_plane)?);
+        frame::send(&mut stream, &hello, HELLO).map_err(protocol)?;
         welcomed(&node, frame::receive(&mut stream, HELLO).map_err(protocol)?)?;
+        stream.begin_records(hello.records.as_ref()).map_err(broken)?;
         Ok(stream)
     }
 
     /// The step on this stream has ended without error: the stream is kept for the next one.
-    pub fn keep(&self, generation: Generation, stream: OutgoingStream) {
+    pub fn keep(&self, generation: Generation, mut stream: OutgoingStream) {
         #[cfg(feature = "simulation")]
         if self.network.get().is_some() {
             return;
         }
-        self.idle.keep(generation, stream);
+        if stream.end_records() {
+            self.idle.keep(generation, stream);
+        }
     }
 
     /// One configuration for all connections: to create one takes as long as part of a handshake.
@@ -141,12 +147,12 @@ impl Streams {
         socket.set_nodelay(true).map_err(broken)?;
         let connector = TlsConnector::from(self.client_config()?);
         let mut stream = connector.connect(trust::server_name(), socket).await.map_err(broken)?;
-        frame::send_async(&mut stream, &self.hello(generation, Purpose::Link), HELLO).await.map_err(protocol)?;
+        frame::send_async(&mut stream, &self.hello(generation, Purpose::Link, None), HELLO).await.map_err(protocol)?;
         welcomed(leader, frame::receive_async(&mut stream, HELLO).await.map_err(protocol)?)?;
         Ok(stream)
     }
 
-    fn hello(&self, generation: Generation, purpose: Purpose) -> PeerHello {
+    fn hello(&self, generation: Generation, purpose: Purpose, records: Option<RecordProtection>) -> PeerHello {
         PeerHello {
             version: VERSION,
             token: self.own.trust.token.clone(),
@@ -154,6 +160,7 @@ impl Streams {
             generation,
             node: self.own.node.clone(),
             purpose,
+            records,
         }
     }
 }

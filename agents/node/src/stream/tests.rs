@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{Generation, NodeName};
+use holdfast_model::{DataPlane, Generation, NodeName};
 use holdfast_wire::peer::{Endpoint, GroupKey, Purpose};
 use holdfast_wire::trust;
 
-use super::{IncomingStream, OutgoingStream, StreamError};
+use super::{IncomingStream, OutgoingStream, StreamError, StreamSettings};
 use crate::agent::Agent;
 use crate::agent::fixtures::set_up;
 use crate::collective::{Collectives, begin_run};
@@ -51,9 +51,19 @@ fn of_order(order: u64) -> Purpose {
 impl Node {
     /// Both ends of the stream of an order, and the address of the sender.
     async fn stream(&self, generation: Generation, order: u64) -> (OutgoingStream, IncomingStream, SocketAddr) {
+        self.stream_with(DataPlane::Encrypted, generation, order).await
+    }
+
+    async fn stream_with(
+        &self,
+        data_plane: DataPlane,
+        generation: Generation,
+        order: u64,
+    ) -> (OutgoingStream, IncomingStream, SocketAddr) {
         let (agent, name) = (self.agent.clone(), self.name.clone());
+        let settings = StreamSettings { timeout: TIMEOUT, data_plane };
         let both = move || {
-            let mut outgoing = agent.streams.connect(generation, &name, of_order(order), TIMEOUT).unwrap();
+            let mut outgoing = agent.streams.connect(generation, &name, of_order(order), settings).unwrap();
             let mut incoming = agent.streams.claim(generation, &of_order(order), TIMEOUT).unwrap();
             outgoing.write_all(&order.to_be_bytes()).unwrap();
             outgoing.flush().unwrap();
@@ -90,6 +100,28 @@ async fn a_stream_is_used_for_the_next_step_unless_it_broke() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_in_records_is_used_for_the_next_step() {
+    let node = node().await;
+    for data_plane in [DataPlane::Authenticated, DataPlane::Plain] {
+        let (outgoing, incoming, first) = node.stream_with(data_plane, GENERATION, 1).await;
+        node.end_well(outgoing, incoming, GENERATION);
+        let (mut outgoing, incoming, second) = node.stream_with(data_plane, GENERATION, 2).await;
+        assert_eq!(second, first, "another connection was made");
+        // More than was read: the next hello would not be where it is expected.
+        outgoing.write_all(b"surplus").unwrap();
+        let (mut incoming, mut one) = (incoming, [0]);
+        incoming.read_exact(&mut one).unwrap();
+        node.end_well(outgoing, incoming, GENERATION);
+        let (outgoing, incoming, third) = node.stream_with(data_plane, GENERATION, 3).await;
+        assert_ne!(third, first);
+        node.end_well(outgoing, incoming, GENERATION);
+        let (outgoing, incoming, fourth) = node.stream(GENERATION, 4).await;
+        assert_eq!(fourth, third);
+        drop((outgoing, incoming));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kept_stream_ends_with_its_generation() {
     let node = node().await;
     let (outgoing, incoming, first) = node.stream(GENERATION, 1).await;
@@ -98,7 +130,8 @@ async fn a_kept_stream_ends_with_its_generation() {
     begin_run(&node.collectives, fixture_request(next, "node1", &[1])).await.unwrap();
     let agent = node.agent.clone();
     let name = node.name.clone();
-    let old = tokio::task::spawn_blocking(move || agent.streams.connect(GENERATION, &name, of_order(2), TIMEOUT));
+    let settings = StreamSettings { timeout: TIMEOUT, data_plane: DataPlane::Encrypted };
+    let old = tokio::task::spawn_blocking(move || agent.streams.connect(GENERATION, &name, of_order(2), settings));
     assert!(matches!(old.await.unwrap(), Err(StreamError::Over(over)) if over == GENERATION));
     let (_outgoing, _incoming, second) = node.stream(next, 3).await;
     assert_ne!(second, first);

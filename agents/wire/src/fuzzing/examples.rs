@@ -12,11 +12,11 @@ use holdfast_model::pair::{
     PairChange, PairCommand, PairConfig, PairStatus, RestartBackOff, Revocation, Side, Term,
 };
 use holdfast_model::{
-    AsyncRedundancy, CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind,
-    FlushMode, FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Level,
-    LevelPolicy, Location, Locations, NeedPolicy, NodeName, NumberName, OutputPath, Placement, Progress, Protection,
-    Rank, RankDescriptor, RankEnd, RankPlace, RestartPolicy, RestartRanks, RestartSource, RunNode, Scheme, Task,
-    Timestamp, VariablesLayout, VariablesPolicy,
+    AsyncRedundancy, CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, DataPlane, Dataset, Descriptor, Failure,
+    FailureKind, FlushMode, FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding,
+    Inventory, Level, LevelPolicy, Location, Locations, NeedPolicy, NodeName, NumberName, OutputPath, Placement,
+    Progress, Protection, Rank, RankDescriptor, RankEnd, RankPlace, RestartPolicy, RestartRanks, RestartSource,
+    RunNode, Scheme, Task, Timestamp, VariablesLayout, VariablesPolicy,
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
@@ -170,7 +170,7 @@ pub fn mirror_answers() -> Vec<MirrorAnswer> {
 
 pub fn peer_hello(token: &[u8], generation: Generation, purpose: Purpose) -> PeerHello {
     let (job, node) = (JOB.to_owned(), "node1".into());
-    PeerHello { version: VERSION, token: Base64(token.to_vec()), job, generation, node, purpose }
+    PeerHello { version: VERSION, token: Base64(token.to_vec()), job, generation, node, purpose, records: None }
 }
 
 fn descriptor() -> RankDescriptor {
@@ -362,6 +362,7 @@ pub fn settings(prefix: &Path) -> Settings {
         copy_threads: Some(2),
         redundancy_width: 32,
         stream_timeout: Duration::from_secs(120),
+        data_plane: DataPlane::Encrypted,
         watchdog: Some(Watchdog { hang_after: Duration::from_secs(600), busy_hang_after: None }),
         newest: Some(CHECKPOINT),
         ignored: ["ckpt.3".to_owned()].into(),
