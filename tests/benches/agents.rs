@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use holdfast::fleet::AgentClient;
 use holdfast_model::{
-    AsyncRedundancy, CrcOnCopy, CrcPolicy, Generation, LevelPolicy, NodeName, Placement, Rank, RunNode, Scheme,
-    SchemeNumbers, VariablesLayout,
+    AsyncRedundancy, CrcOnCopy, CrcPolicy, DataPlane, Generation, LevelPolicy, NodeName, Placement, Rank, RunNode,
+    Scheme, SchemeNumbers, VariablesLayout,
 };
 use holdfast_wire::agent::{AgentEvent, KillRequest, PollRequest};
 use holdfast_wire::plan::PlanParts;
@@ -54,6 +54,8 @@ pub struct Cluster {
     pub asynchronous: Option<AsyncRedundancy>,
     /// The checksums of the next generation.
     pub crc: CrcPolicy,
+    /// What protects the data that the agents send to each other.
+    pub data_plane: DataPlane,
     /// The ranks of the next generation save variables, in this layout.
     pub variables: Option<VariablesLayout>,
     ranks: Vec<RankProcess>,
@@ -163,6 +165,7 @@ impl Cluster {
             numbers: SchemeNumbers::default(),
             asynchronous: None,
             crc: CrcPolicy { on_copy: CrcOnCopy::WithRedundancy, on_flush: true, on_restart: true, on_delete: false },
+            data_plane: DataPlane::Encrypted,
             variables: None,
             ranks: Vec::new(),
         };
@@ -317,7 +320,7 @@ impl Cluster {
     /// The usual settings of a job: all that is not requested has its default.
     fn settings(&self) -> Settings {
         let usual = fixtures::settings(self.prefix.clone(), "/tmp", 2, self.scheme);
-        let mut settings = Settings { crc: self.crc, piece_bytes: 256 << 10, ..usual };
+        let mut settings = Settings { crc: self.crc, data_plane: self.data_plane, piece_bytes: 256 << 10, ..usual };
         settings.descriptors[0].numbers = self.numbers.clone();
         settings.levels = [(0, LevelPolicy { behind: self.asynchronous, keep: None })].into();
         if let Some(layout) = self.variables {
