@@ -1,7 +1,7 @@
 //! Holdfast on a Slurm cluster: slurmctld, slurmd, munge in containers; nodes are killed, paused and disconnected.
 //!
 //! `docker/cluster up` makes the cluster, and the first test does that too; it stays up, `docker/cluster down` ends it.
-//! With `HOLDFAST_CLUSTERS=2` there are two clusters, each for one test at a time: the tests mostly wait.
+//! With `HOLDFAST_CLUSTERS=3` there are three clusters, each for one test at a time: the tests mostly wait.
 //! Without a Docker engine the tests are ignored; with `HOLDFAST_REQUIRE_CLUSTER=1` that is a failure.
 
 // Tests report by panicking.

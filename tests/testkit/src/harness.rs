@@ -2,11 +2,12 @@
 //!
 //! A test whose requirement is not met calls [`ignore`], and is reported as ignored with the reason. The compiler's
 //! own harness decides that before any test runs. Names, filters, `--exact`, `--test-threads` and the output are as
-//! there.
+//! there, but two tests run at a time for each processor.
 //!
 //! A suite is a test target with `harness = false` whose `main.rs` has `#[macro_use] extern crate
 //! holdfast_test_attribute` and `fn main() -> ExitCode { holdfast_testkit::harness::run() }`.
 
+use std::num::NonZero;
 use std::panic::{catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
@@ -65,7 +66,10 @@ pub fn takes_minutes() {
 /// Runs the tests that the command line selects.
 pub fn run() -> ExitCode {
     let (filters, options) = split(std::env::args());
-    let arguments = Arguments::from_iter(options);
+    let mut arguments = Arguments::from_iter(options);
+    // These tests mostly wait for the processes that they start.
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    arguments.test_threads.get_or_insert(2 * processors);
     let is_selected = |name: &str| {
         let is_match = |filter: &String| if arguments.exact { name == filter } else { name.contains(filter.as_str()) };
         filters.is_empty() || filters.iter().any(is_match)
