@@ -167,8 +167,8 @@ impl Job {
         Ok(into.write(&Memory::at(step, self.grows)).map_err(text)?.0)
     }
 
-    /// A launch of the program: it recovers the newest intact checkpoint, and goes on to the last one. A checkpoint that
-    /// fails is tried once more.
+    /// A launch of the program: it recovers the newest intact checkpoint, and goes on to the last one. A checkpoint
+    /// that fails is tried once more.
     fn launch(self, cache: &Path, last: u32) -> Result<(), String> {
         temporary::remove_abandoned_below(cache).map_err(text)?;
         let mut found = None;

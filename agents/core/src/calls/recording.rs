@@ -317,9 +317,9 @@ impl Recorded {
     }
 
     /// The states that a loss of power before the change of this number can leave: of the last `most` changes that are
-    /// not safe any ones are lost, or one write by half; in addition the states without any change that is not safe, and
-    /// those without what is not safe of the content of one file: names are often written earlier. The first is that of
-    /// a killed process.
+    /// not safe any ones are lost, or one write by half; in addition the state without any change that is not safe,
+    /// and those without what is not safe of the content of one file: names are often written earlier. The first is
+    /// that of a killed process.
     pub fn losses(&self, at: usize, most: usize) -> Vec<Loss> {
         let unsafe_ones: Vec<usize> = (0..at).filter(|change| !self.is_safe(*change, at)).collect();
         let last = unsafe_ones.get(unsafe_ones.len().saturating_sub(most)..).unwrap_or_default();
