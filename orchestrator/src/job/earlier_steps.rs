@@ -18,12 +18,18 @@ pub(super) struct EarlierSteps {
 }
 
 impl EarlierSteps {
-    /// Reads the states of all steps.
+    /// Reads the states of all steps. Removes what an orchestrator that was killed left of the keys of steps that have
+    /// ended.
     ///
     /// # Errors
     /// A state cannot be read.
     pub(super) fn read(spec: &JobSpec, again: bool) -> Result<Self, RunError> {
         let states = spec.steps.iter().map(|step| JobState::read(&step.prefix)).collect::<Result<Vec<_>, _>>()?;
+        for (step, state) in spec.steps.iter().zip(&states) {
+            if let Some(Err(error)) = state.as_ref().map(|state| state.remove_old_secret(&step.prefix)) {
+                tracing::warn!(%error, "the key of a step that has ended is not removed");
+            }
+        }
         let with_nodes = |is: fn(&Stage) -> bool| {
             let found = |state: &JobState| is(&state.stage) && state.has_nodes();
             states.iter().position(|state| state.as_ref().is_some_and(found))

@@ -56,7 +56,7 @@ pub(super) async fn hand_over<'job>(
     let former = &driver.record.state;
     let state = match left {
         // The orchestrator that began it died before it recorded the end of the former step.
-        Some(state) if state.stage == Stage::Running && state.is_same_job(former) => state,
+        Some(state) if is_begun(&state, former) => state,
         left => {
             if let Some(left) = left {
                 driver.signals.or(standalone::finish_earlier(&prefix, left, &reporter.screen)).await?;
@@ -82,10 +82,7 @@ pub(super) async fn hand_over<'job>(
 /// the job has ended, so that its key does not stay in the prefix directory.
 async fn begin_step(driver: &mut StepDriver<'_>, state: &JobState, prefix: &Path) -> Result<(), RunError> {
     let (written, to) = (state.clone(), prefix.to_owned());
-    let mut begin = std::pin::pin!(on_thread(move || {
-        start::set_old_generations_aside(&to);
-        Ok(written.write(&to)?)
-    }));
+    let mut begin = std::pin::pin!(on_thread(move || record_begin(&written, &to)));
     let begun = driver.signals.or(&mut begin).await;
     if let Err(error @ RunError::Signal(_)) = &begun {
         let (mut ended, to) = (state.clone(), prefix.to_owned());
@@ -105,6 +102,16 @@ async fn begin_step(driver: &mut StepDriver<'_>, state: &JobState, prefix: &Path
         }
     }
     begun
+}
+
+/// True if the state is that of the step after the former one.
+fn is_begun(state: &JobState, former: &JobState) -> bool {
+    state.stage == Stage::Running && state.is_same_job(former)
+}
+
+fn record_begin(state: &JobState, prefix: &Path) -> Result<(), RunError> {
+    start::set_old_generations_aside(prefix);
+    Ok(state.write(prefix)?)
 }
 
 /// The prefix directory of a step that is about to begin.
@@ -133,4 +140,110 @@ async fn on_thread<T: Send + 'static>(
 ) -> Result<T, RunError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(RunError::io("open the prefix directory of the next step")(error.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use holdfast_core::crash::{ALL_ERRORS, Subject};
+    use holdfast_core::state_directory::StateDirectory;
+    use holdfast_wire::trust;
+
+    use super::*;
+    use crate::allocation::local::Local;
+    use crate::allocation::{AgentSettings, AgentTemplate, Allocation as _};
+    use crate::exit;
+
+    /// The state of a step that runs in these virtual nodes.
+    fn running(job_id: &str, roots: &Path) -> JobState {
+        let (user, nodes) = ("user1".to_owned(), vec!["node0".into()]);
+        let local = Local::over_roots(job_id.to_owned(), user, nodes, roots.to_owned(), roots.to_owned()).unwrap();
+        let settings = AgentSettings { job_id: job_id.to_owned(), ..AgentSettings::of_test_job() };
+        let agents = AgentTemplate { settings, trust: trust::generate().unwrap(), drains_only: false };
+        JobState::new("heat".to_owned(), local.record(), agents)
+    }
+
+    /// The prefix directories of both steps.
+    fn steps(above: &Path) -> [PathBuf; 2] {
+        ["former", "next"].map(|step| above.join(step))
+    }
+
+    fn is_running(state: &Option<JobState>) -> bool {
+        state.as_ref().is_some_and(|state| state.stage == Stage::Running && state.has_nodes())
+    }
+
+    /// One of the two steps runs at every instant, with the key of its agents.
+    #[test]
+    fn crash_a_hand_over_between_two_steps() {
+        let roots = tempfile::tempdir().unwrap();
+        fs::create_dir(roots.path().join("node0")).unwrap();
+        let (former, earlier) = (running("18", roots.path()), running("17", roots.path()));
+        let old_output = |next: &Path, name: &str| StateDirectory::below(next).join(name).join("output");
+        let prepare = |above: &Path| {
+            let [of_former, of_next] = steps(above);
+            fs::create_dir(above).unwrap();
+            for prefix in [&of_former, &of_next] {
+                fs::create_dir(prefix).unwrap();
+                drop(JobLock::take(prefix, GroupAccess::None).unwrap());
+            }
+            former.write(&of_former).unwrap();
+            // An earlier job ran the next step.
+            earlier.write(&of_next).unwrap();
+            earlier.clone().end(&of_next, exit::FINISHED, "finished".to_owned());
+            let output = old_output(&of_next, "generations");
+            fs::create_dir(output.parent().unwrap()).unwrap();
+            fs::write(output, "of the earlier job").unwrap();
+        };
+        let text = |error: RunError| error.to_string();
+        let work = |above: &Path| {
+            let [of_former, of_next] = steps(above);
+            let take = |prefix: &Path| JobLock::take(prefix, GroupAccess::None).map_err(|error| error.to_string());
+            let former = JobState::read(&of_former).map_err(|error| error.to_string())?;
+            former
+                .iter()
+                .try_for_each(|state| state.remove_old_secret(&of_former))
+                .map_err(|error| error.to_string())?;
+            // The next orchestrator goes on with the first step that runs.
+            let Some(mut former) = former.filter(|state| state.stage == Stage::Running) else {
+                return take(&of_next).map(drop);
+            };
+            let _lock = take(&of_former)?;
+            let opened = OpenedPrefix::open(&of_next, "heat", GroupAccess::None, None).map_err(text)?;
+            if !opened.left.is_some_and(|state| is_begun(&state, &former)) {
+                record_begin(&former, &opened.prefix).map_err(text)?;
+            }
+            former.end(&of_former, exit::FINISHED, "finished".to_owned());
+            Ok(())
+        };
+        let states = |above: &Path| steps(above).map(|prefix| JobState::read(&prefix));
+        let check = |above: &Path| {
+            let [of_former, of_next] = states(above).map(|state| state.map_err(|error| error.to_string()));
+            let (of_former, of_next) = (of_former?, of_next?);
+            let owners =
+                [&of_former, &of_next].map(|state| is_running(state) && state.as_ref().unwrap().is_same_job(&former));
+            let [_, prefix] = steps(above);
+            let output = ["generations", "generations.17", "generations.earlier"]
+                .map(|name| fs::read_to_string(old_output(&prefix, name)));
+            let is_kept = output.iter().any(|text| text.as_ref().is_ok_and(|text| text == "of the earlier job"));
+            (owners != [false, false] && is_kept).then_some(()).ok_or(format!("{owners:?}, output kept: {is_kept}"))
+        };
+        let result = |above: &Path| {
+            let names = steps(above).map(|prefix| {
+                let names = fs::read_dir(StateDirectory::below(&prefix).path())
+                    .unwrap()
+                    .map(|entry| entry.unwrap().file_name());
+                let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+                // If it cannot be renamed, the output of both jobs is in one directory.
+                names.retain(|name| !name.starts_with("generations"));
+                names.sort();
+                names
+            });
+            format!("{:?} {names:?}", states(above).map(|state| is_running(&state.unwrap())))
+        };
+        let (prepare, work, check, result): (&dyn Fn(&Path), _, _, _) = (&prepare, &work, &check, &result);
+        let (name, power, errors) = ("hand over between steps", true, ALL_ERRORS);
+        let tried = Subject { name, prepare, work, check, result, power, errors }.interrupt();
+        assert!(tried.kills > 10 && tried.losses > 10 && tried.errors > 40, "{tried:?}");
+    }
 }

@@ -151,10 +151,23 @@ impl JobState {
         let text = serde_json::to_vec(self)
             .map_err(|error| StateError::file("write", &own.path().join(STATE_FILE))(error.into()))?;
         own.replace(STATE_FILE, &text, self.group_access.access(), Durability::Machine)?;
+        self.remove_old_secret_in(own)?;
+        Ok(text.len() as u64)
+    }
+
+    /// Removes key and token that an orchestrator which was killed has left of a job that has ended.
+    ///
+    /// # Errors
+    /// [`StateError::Owned`].
+    pub(super) fn remove_old_secret(&self, prefix: &Path) -> Result<(), StateError> {
+        self.remove_old_secret_in(&StateDirectory::below(prefix).existing()?)
+    }
+
+    fn remove_old_secret_in(&self, own: &OwnedDirectory) -> Result<(), StateError> {
         if self.stage != Stage::Running {
             own.remove_file(SECRET_FILE, Durability::Machine)?;
         }
-        Ok(text.len() as u64)
+        Ok(())
     }
 
     /// Records that the job has ended. A failure is logged: the job has ended anyway.

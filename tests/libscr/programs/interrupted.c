@@ -13,10 +13,12 @@
 
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -49,7 +51,7 @@ static void die(void)
 
 /* The library calls these in place of those of the C library. */
 
-int open64(const char *path, int flags, ...)
+int openat64(int directory, const char *path, int flags, ...)
 {
     va_list rest;
     mode_t mode = 0;
@@ -61,7 +63,21 @@ int open64(const char *path, int flags, ...)
         if (is_last())
             die();
     }
-    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+    return (int)syscall(SYS_openat, directory, path, flags, mode);
+}
+
+/* The library clones files. */
+int ioctl(int file, unsigned long request, ...)
+{
+    va_list rest;
+    void *argument;
+
+    va_start(rest, request);
+    argument = va_arg(rest, void *);
+    va_end(rest);
+    if (request == FICLONE && is_last())
+        die();
+    return (int)syscall(SYS_ioctl, file, request, argument);
 }
 
 ssize_t pwrite64(int file, const void *bytes, size_t count, off64_t offset)
@@ -83,12 +99,19 @@ int ftruncate64(int file, off64_t length)
     return (int)syscall(SYS_ftruncate, file, length);
 }
 
-int rename(const char *from, const char *to)
+int fdatasync(int file)
+{
+    if (is_last())
+        die();
+    return (int)syscall(SYS_fdatasync, file);
+}
+
+int renameat(int directory, const char *from, int other, const char *to)
 {
     if (is_last())
         die();
     renames += counting;
-    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+    return (int)syscall(SYS_renameat2, directory, from, other, to, 0);
 }
 
 int linkat(int directory, const char *from, int other, const char *to, int flags)
@@ -98,11 +121,11 @@ int linkat(int directory, const char *from, int other, const char *to, int flags
     return (int)syscall(SYS_linkat, directory, from, other, to, flags);
 }
 
-int unlink(const char *path)
+int unlinkat(int directory, const char *path, int flags)
 {
     if (is_last())
         die();
-    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+    return (int)syscall(SYS_unlinkat, directory, path, flags);
 }
 
 /* A number in a file; 0 if there is none. */

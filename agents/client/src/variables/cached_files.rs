@@ -7,17 +7,20 @@
 //!   is written to only if that link is the last one: no checkpoint contains the file any more, and the newest one is
 //!   not touched.
 //! * Otherwise a new file is written.
+//!
+//! A file that has the content of another checkpoint is made invalid on disk before it is written to. Nothing else is
+//! synced in a cache.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::calls;
 use holdfast_formats::fti_ff::differential::Image;
-use rustix::fs::ioctl_ficlone;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 
 /// The start of the name of a second link.
-const LINK: &str = ".holdfast-recycled.";
+pub(super) const LINK: &str = ".holdfast-recycled.";
 /// More files than caches keep by default; each costs memory for its fingerprints.
 const MOST_FILES: usize = 4;
 
@@ -34,7 +37,7 @@ struct CachedFile {
 struct Identity {
     device: u64,
     inode: u64,
-    bytes: u64,
+    bytes: i64,
     modified: (i64, i64),
 }
 
@@ -63,8 +66,7 @@ impl CachedFiles {
     pub(super) fn new(restart: Option<&Path>) -> CachedFiles {
         for entry in restart.into_iter().flat_map(fs::read_dir).flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(LINK) {
-                // A link that is left only takes space until the directory is deleted.
-                let _ = fs::remove_file(entry.path());
+                remove(&entry.path());
             }
         }
         CachedFiles::default()
@@ -85,7 +87,7 @@ impl CachedFiles {
             let name = file.path.file_name().unwrap_or_default().to_string_lossy();
             let link = directory.join(format!("{LINK}{number}.{name}"));
             // Without a link the file is not recycled.
-            if fs::hard_link(&file.path, &link).is_ok() {
+            if calls::linkat(CWD, &file.path, CWD, &link, AtFlags::empty()).is_ok() {
                 self.links.push((link, file.identity));
             }
         }
@@ -99,19 +101,16 @@ impl CachedFiles {
         }
         // The newest of the evicted files differs least.
         while let Some((link, identity)) = self.links.pop() {
-            let evicted = fs::symlink_metadata(&link).is_ok_and(|found| found.nlink() == 1);
-            let known = self.files.iter().position(|file| file.identity == identity);
-            if let (true, Some(known)) = (evicted, known)
-                && fs::rename(&link, path).is_ok()
+            if let Some(known) = self.files.iter().position(|file| file.identity == identity)
+                && let Some(file) = self.files.get(known).and_then(|file| recycle(&link, &file.image, path).ok())
             {
                 self.unlink();
-                let file = OpenOptions::new().read(true).write(true).open(path)?;
                 let held = self.files.get(known).map(|file| &file.image);
                 return Ok(NextFile { file, held, previous: self.newest() });
             }
-            let _ = fs::remove_file(&link);
+            remove(&link);
         }
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let file = open(path, OFlags::CREATE | OFlags::TRUNC)?;
         Ok(NextFile { file, held: None, previous: self.newest() })
     }
 
@@ -133,7 +132,7 @@ impl CachedFiles {
 
     pub(super) fn unlink(&mut self) {
         for (link, _) in self.links.drain(..) {
-            let _ = fs::remove_file(link);
+            remove(&link);
         }
     }
 
@@ -143,18 +142,21 @@ impl CachedFiles {
         if self.without_clone.contains(&newest.identity.device) {
             return Ok(None);
         }
-        let Ok(original) = File::open(&newest.path) else { return Ok(None) };
-        let unchanged = original.metadata().is_ok_and(|found| Identity::of(&found) == newest.identity);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-        if unchanged && ioctl_ficlone(&file, &original).is_ok() {
-            self.unlink();
-            return Ok(Some(file));
-        }
+        let Ok(original) = calls::openat(CWD, &newest.path, OFlags::RDONLY, Mode::empty()) else { return Ok(None) };
+        let unchanged = calls::fstat(&original).is_ok_and(|found| Identity::of(&found) == newest.identity);
+        let file = open(path, OFlags::CREATE | OFlags::TRUNC)?;
         if unchanged {
-            self.without_clone.push(newest.identity.device);
+            match calls::clone_file(&file, &original) {
+                Ok(()) if newest.image.invalidate(&file).is_ok() => {
+                    self.unlink();
+                    return Ok(Some(file));
+                }
+                Ok(()) => {}
+                Err(_) => self.without_clone.push(newest.identity.device),
+            }
         }
         drop(file);
-        fs::remove_file(path)?;
+        calls::unlinkat(CWD, path, AtFlags::empty())?;
         Ok(None)
     }
 }
@@ -166,21 +168,49 @@ impl Drop for CachedFiles {
 }
 
 impl Identity {
-    fn of(found: &fs::Metadata) -> Identity {
-        let modified = (found.mtime(), found.mtime_nsec());
-        Identity { device: found.dev(), inode: found.ino(), bytes: found.len(), modified }
+    fn of(found: &Stat) -> Identity {
+        let modified = (found.st_mtime, found.st_mtime_nsec);
+        Identity { device: found.st_dev, inode: found.st_ino, bytes: found.st_size, modified }
     }
 
     fn of_path(path: &Path) -> io::Result<Identity> {
-        fs::symlink_metadata(path).map(|found| Identity::of(&found))
+        Ok(Identity::of(&calls::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?))
     }
+}
+
+/// Gives the file of an evicted checkpoint, whose last link this is, another name.
+fn recycle(link: &Path, content: &Image, path: &Path) -> io::Result<File> {
+    let file = open(link, OFlags::empty())?;
+    if calls::fstat(&file)?.st_nlink != 1 {
+        return Err(io::Error::other("a checkpoint contains the file"));
+    }
+    content.invalidate(&file)?;
+    calls::renameat(CWD, link, CWD, path)?;
+    Ok(file)
+}
+
+/// Opens a file for reading and writing.
+fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    Ok(calls::openat(CWD, path, OFlags::RDWR | flags, Mode::from_raw_mode(0o666))?.into())
+}
+
+/// Removes a link. One that is left takes only space until its directory is deleted.
+fn remove(link: &Path) {
+    let _ = calls::unlinkat(CWD, link, AtFlags::empty());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use std::os::unix::fs::MetadataExt as _;
+
     use holdfast_formats::fti_ff::layout::Layout;
+
+    /// Bytes in place of the metadata, and a content.
+    fn content(metadata: u8, number: i32) -> Vec<u8> {
+        [vec![metadata; Layout::A.meta_bytes()], number.to_string().into_bytes()].concat()
+    }
 
     /// Writes a file as checkpoint `number` in its own directory.
     fn checkpoint(files: &mut CachedFiles, cache: &Path, number: i32) -> PathBuf {
@@ -188,7 +218,7 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         let path = directory.join("Ckpt-Rank0.fti");
         drop(files.open(&path).unwrap());
-        fs::write(&path, format!("content {number}")).unwrap();
+        fs::write(&path, content(1, number)).unwrap();
         files.add(&path, Image::of_file(Layout::A, &[]));
         path
     }
@@ -216,20 +246,20 @@ mod tests {
         // Nothing is evicted: a new file.
         files.link();
         let third = checkpoint(&mut files, cache.path(), 3);
-        assert_eq!(fs::read(&first).unwrap(), b"content 1");
+        assert_eq!(fs::read(&first).unwrap(), content(1, 1));
         files.unlink();
 
-        // The first is evicted: its file becomes the next one, with its content.
+        // The first is evicted: its file becomes the next one, with its content, and without its metadata.
         files.link();
         fs::remove_dir_all(first.parent().unwrap()).unwrap();
         fs::create_dir(cache.path().join("checkpoint.4")).unwrap();
         let fourth = cache.path().join("checkpoint.4/Ckpt-Rank0.fti");
         let next = files.open(&fourth).unwrap();
         assert!(next.held.is_some() && next.previous.is_some());
-        assert_eq!((fs::metadata(&fourth).unwrap().ino(), fs::read(&fourth).unwrap()), (inode, b"content 1".to_vec()));
+        assert_eq!((fs::metadata(&fourth).unwrap().ino(), fs::read(&fourth).unwrap()), (inode, content(0, 1)));
         assert_eq!(links(cache.path()), 0);
         for (path, number) in [(second, 2), (third, 3)] {
-            assert_eq!(fs::read(path).unwrap(), format!("content {number}").as_bytes(), "other files are unchanged");
+            assert_eq!(fs::read(path).unwrap(), content(1, number), "other files are unchanged");
         }
     }
 

@@ -43,6 +43,8 @@
 //! ```
 
 mod cached_files;
+#[cfg(test)]
+mod crash_tests;
 mod distribution;
 mod error;
 mod load;

@@ -4,6 +4,9 @@
 //! an open directory; paths are used where the user gave one ([`CWD`]). There is no other way to the
 //! file system in [`crate::store`], [`crate::owned`], [`crate::durable`] and [`crate::temporary`].
 //!
+//! All are calls of functions of the C library (feature `use-libc` of rustix): what is loaded in front of it into a
+//! program with libscr sees them, as it sees those of the program.
+//!
 //! In production nothing is added to the calls. Tests (feature `kill-points`) put a function in front of them, which
 //! sees each call and can make it fail; each call that changes something is an instant at which a crash test can kill
 //! the process; and `recording` keeps what was changed, for the states that a loss of power can leave.
@@ -15,6 +18,8 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::FileExt as _;
 
+#[cfg(not(any(test, feature = "kill-points")))]
+use rustix::fs::ioctl_ficlone as ficlone;
 use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::path::Arg;
@@ -27,9 +32,9 @@ mod observed;
 pub mod recording;
 
 #[cfg(any(test, feature = "kill-points"))]
-use observed::{at_once, before, note};
+use observed::{at_once, before, ficlone, note};
 #[cfg(any(test, feature = "kill-points"))]
-pub use observed::{observe, with_interrupted_calls, with_short_writes};
+pub use observed::{observe, with_clones, with_interrupted_calls, with_short_writes};
 
 /// Tests keep what a call has changed.
 #[cfg(not(any(test, feature = "kill-points")))]
@@ -91,22 +96,22 @@ fn at_once(bytes: &[u8]) -> &[u8] {
 ///
 /// # Errors
 /// Those of the system, as in all functions here.
-pub(crate) fn openat(directory: impl AsFd + Copy, name: impl Arg + Copy, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+pub fn openat(directory: impl AsFd + Copy, name: impl Arg + Copy, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
     let kind = if flags.contains(OFlags::CREATE) { Call::Create } else { Call::Open };
     let file = through(kind, || rustix::fs::openat(directory, name, flags | OFlags::CLOEXEC, mode))?;
     note!(opened(directory.as_fd(), &name, flags, file.as_fd()));
     Ok(file)
 }
 
-pub(crate) fn fstat(file: impl AsFd + Copy) -> Result<Stat> {
+pub fn fstat(file: impl AsFd + Copy) -> Result<Stat> {
     through(Call::Examine, || rustix::fs::fstat(file))
 }
 
-pub(crate) fn statat(directory: impl AsFd + Copy, name: impl Arg + Copy, flags: AtFlags) -> Result<Stat> {
+pub fn statat(directory: impl AsFd + Copy, name: impl Arg + Copy, flags: AtFlags) -> Result<Stat> {
     through(Call::Examine, || rustix::fs::statat(directory, name, flags))
 }
 
-pub(crate) fn readlinkat(directory: impl AsFd + Copy, name: impl Arg + Copy) -> Result<OsString> {
+pub fn readlinkat(directory: impl AsFd + Copy, name: impl Arg + Copy) -> Result<OsString> {
     let target = through(Call::ReadLink, || rustix::fs::readlinkat(directory, name, Vec::new()))?;
     Ok(OsString::from_vec(target.into_bytes()))
 }
@@ -129,7 +134,7 @@ pub(crate) fn names(directory: impl AsFd + Copy) -> Result<Vec<OsString>> {
     Ok(entries(directory)?.into_iter().map(|(name, _)| name).collect())
 }
 
-pub(crate) fn mkdirat(directory: impl AsFd + Copy, name: impl Arg + Copy, mode: Mode) -> Result<()> {
+pub fn mkdirat(directory: impl AsFd + Copy, name: impl Arg + Copy, mode: Mode) -> Result<()> {
     through(Call::MakeDirectory, || rustix::fs::mkdirat(directory, name, mode))?;
     note!(added(directory.as_fd(), &name));
     Ok(())
@@ -146,7 +151,7 @@ pub(crate) fn chmod_opened(file: impl AsFd, mode: Mode) -> Result<()> {
 }
 
 /// Gives a file or directory another name.
-pub(crate) fn renameat(
+pub fn renameat(
     from: impl AsFd + Copy,
     old: impl Arg + Copy,
     to: impl AsFd + Copy,
@@ -170,7 +175,7 @@ pub(crate) fn renameat_with(
 }
 
 /// Gives a file another name beside its own.
-pub(crate) fn linkat(
+pub fn linkat(
     from: impl AsFd + Copy,
     old: impl Arg + Copy,
     to: impl AsFd + Copy,
@@ -189,14 +194,14 @@ pub(crate) fn symlinkat(target: impl Arg + Copy, directory: impl AsFd + Copy, na
 }
 
 /// Removes a name.
-pub(crate) fn unlinkat(directory: impl AsFd + Copy, name: impl Arg + Copy, flags: AtFlags) -> Result<()> {
+pub fn unlinkat(directory: impl AsFd + Copy, name: impl Arg + Copy, flags: AtFlags) -> Result<()> {
     through(Call::Remove, || rustix::fs::unlinkat(directory, name, flags))?;
     note!(removed(directory.as_fd(), &name));
     Ok(())
 }
 
 /// Makes the content of a file survive the machine.
-pub(crate) fn fsync(file: impl AsFd + Copy) -> Result<()> {
+pub fn fsync(file: impl AsFd + Copy) -> Result<()> {
     io_count::synced();
     through(Call::Sync, || rustix::fs::fsync(file))?;
     note!(synced(file.as_fd()));
@@ -204,7 +209,7 @@ pub(crate) fn fsync(file: impl AsFd + Copy) -> Result<()> {
 }
 
 /// As [`fsync`], without what reading the content does not need.
-pub(crate) fn fdatasync(file: impl AsFd + Copy) -> Result<()> {
+pub fn fdatasync(file: impl AsFd + Copy) -> Result<()> {
     io_count::synced();
     through(Call::Sync, || rustix::fs::fdatasync(file))?;
     note!(synced(file.as_fd()));
@@ -221,9 +226,19 @@ pub(crate) fn sync_directory(directory: impl AsFd + Copy) -> Result<()> {
 }
 
 /// Sets the size of a file.
-pub(crate) fn ftruncate(file: impl AsFd + Copy, length: u64) -> Result<()> {
+pub fn ftruncate(file: impl AsFd + Copy, length: u64) -> Result<()> {
     through(Call::Truncate, || rustix::fs::ftruncate(file, length))?;
     note!(resized(file.as_fd(), length));
+    Ok(())
+}
+
+/// Makes a file share the blocks of another one, whose content it then has. Few file systems can.
+///
+/// # Errors
+/// [`Errno::OPNOTSUPP`], [`Errno::XDEV`], [`Errno::INVAL`] and others where the files cannot share blocks.
+pub fn clone_file(to: impl AsFd + Copy, from: impl AsFd + Copy) -> Result<()> {
+    through(Call::Write, || ficlone(to, from))?;
+    note!(cloned(to.as_fd()));
     Ok(())
 }
 
@@ -242,7 +257,7 @@ pub(crate) fn write_all(mut file: &File, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes all bytes at an offset.
-pub(crate) fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     uninterrupted(Call::Write)?;
     file.write_all_at(bytes, offset)?;
     note!(written(file.as_fd(), bytes, offset));

@@ -1,6 +1,7 @@
 //! What tests put in front of the calls and behind them.
 
 use std::cell::{Cell, RefCell};
+use std::os::fd::AsFd;
 
 use rustix::io::{Errno, Result};
 
@@ -55,6 +56,35 @@ pub fn with_short_writes(work: &mut dyn FnMut()) {
     MOST.set(7);
     let _removal = Removal;
     work();
+}
+
+thread_local! {
+    static CLONES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does `work` as on a file system that clones files: a copy takes the place of a clone.
+pub fn with_clones<T>(work: impl FnOnce() -> T) -> T {
+    struct Removal;
+    impl Drop for Removal {
+        fn drop(&mut self) {
+            CLONES.set(false);
+        }
+    }
+    CLONES.set(true);
+    let _removal = Removal;
+    work()
+}
+
+pub(super) fn ficlone(to: impl AsFd, from: impl AsFd) -> Result<()> {
+    if !CLONES.get() {
+        return rustix::fs::ioctl_ficlone(to, from);
+    }
+    let (mut bytes, mut end) = ([0; 4096], 0);
+    loop {
+        let read = rustix::io::pread(&from, &mut bytes, end)?;
+        let Some(bytes) = bytes.get(..read).filter(|bytes| !bytes.is_empty()) else { return Ok(()) };
+        end += rustix::io::pwrite(&to, bytes, end)? as u64;
+    }
 }
 
 /// Does `work` with calls of which every other one is interrupted by a signal.

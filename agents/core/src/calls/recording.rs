@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -47,6 +47,11 @@ enum Change {
     Write {
         file: Inode,
         offset: u64,
+        bytes: Vec<u8>,
+    },
+    /// The file shares the blocks of another one. Unlike a write, it is kept or not, as a change of names.
+    Clone {
+        file: Inode,
         bytes: Vec<u8>,
     },
     /// The size is set, or raised to this one.
@@ -284,6 +289,12 @@ impl Recording {
         }
     }
 
+    pub(super) fn cloned(&mut self, file: BorrowedFd<'_>) {
+        if let (Some(node), Ok(bytes)) = (self.known(file), fs::read(format!("/proc/self/fd/{}", file.as_raw_fd()))) {
+            self.changes.push(Change::Clone { file: node, bytes });
+        }
+    }
+
     /// The bytes were written before the file's position, which is behind them.
     pub(super) fn appended(&mut self, file: BorrowedFd<'_>, bytes: &[u8]) {
         if let Ok(end) = rustix::fs::tell(file) {
@@ -306,8 +317,9 @@ impl Recorded {
     }
 
     /// The states that a loss of power before the change of this number can leave: of the last `most` changes that are
-    /// not safe any ones are lost, or one write by half; in addition the state without any change that is not safe. The
-    /// first is that of a killed process.
+    /// not safe any ones are lost, or one write by half; in addition the state without any change that is not safe,
+    /// and those without what is not safe of the content of one file: names are often written earlier. The first is
+    /// that of a killed process.
     pub fn losses(&self, at: usize, most: usize) -> Vec<Loss> {
         let unsafe_ones: Vec<usize> = (0..at).filter(|change| !self.is_safe(*change, at)).collect();
         let last = unsafe_ones.get(unsafe_ones.len().saturating_sub(most)..).unwrap_or_default();
@@ -319,6 +331,15 @@ impl Recorded {
         if unsafe_ones.len() > last.len() {
             losses.push(Loss { at, lost: unsafe_ones.iter().copied().collect(), torn: None });
         }
+        let mut contents: BTreeMap<Inode, BTreeSet<usize>> = BTreeMap::new();
+        for change in &unsafe_ones {
+            if let Some(Change::Write { file, .. } | Change::Resize { file, .. }) = self.changes.get(*change) {
+                contents.entry(*file).or_default().insert(*change);
+            }
+        }
+        // The others are among the last changes.
+        contents.retain(|_, lost| lost.first() < last.first());
+        losses.extend(contents.into_values().map(|lost| Loss { at, lost, torn: None }));
         let writes = last.iter().filter(|change| matches!(self.changes.get(**change), Some(Change::Write { .. })));
         losses.extend(writes.map(|write| Loss { at, lost: BTreeSet::new(), torn: Some(*write) }));
         losses
@@ -329,7 +350,7 @@ impl Recorded {
         let affected = match self.changes.get(change) {
             Some(Change::Add { directory, .. } | Change::Remove { directory, .. }) => vec![*directory],
             Some(Change::Rename { from, to, .. }) => vec![from.0, to.0],
-            Some(Change::Write { file, .. } | Change::Resize { file, .. }) => vec![*file],
+            Some(Change::Write { file, .. } | Change::Clone { file, .. } | Change::Resize { file, .. }) => vec![*file],
             Some(Change::Sync { .. }) | None => return true,
         };
         let later = self.changes.get(change..at).unwrap_or_default();
@@ -379,6 +400,7 @@ impl fmt::Display for Change {
             Change::Remove { name, .. } => write!(f, "removal of {}", name.display()),
             Change::Rename { from, to, .. } => write!(f, "rename of {} to {}", from.1.display(), to.1.display()),
             Change::Write { offset, bytes, .. } => write!(f, "write of {} bytes at {offset}", bytes.len()),
+            Change::Clone { bytes, .. } => write!(f, "clone of {} bytes", bytes.len()),
             Change::Resize { length, .. } => write!(f, "new size {length}"),
             Change::Sync { .. } => f.write_str("sync"),
         }
@@ -485,6 +507,10 @@ impl Tree {
                 let end = start + bytes.len();
                 content.resize(content.len().max(end), 0);
                 content[start..end].copy_from_slice(bytes);
+            }
+            Change::Clone { file, bytes } => {
+                let Some(Node::File { bytes: content, .. }) = self.nodes.get_mut(file) else { return };
+                content.clone_from(bytes);
             }
             Change::Resize { file, length, shrinks } => {
                 let Some(Node::File { bytes: content, .. }) = self.nodes.get_mut(file) else { return };

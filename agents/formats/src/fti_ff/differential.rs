@@ -10,9 +10,9 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use holdfast_core::calls;
 use md5::{Digest, Md5};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -53,6 +53,18 @@ impl Image {
     /// [`Image::learn`] is called.
     pub fn of_file(layout: Layout, blocks: &[Block]) -> Image {
         Image { layout, blocks: blocks.to_vec(), fingerprints: HashMap::new() }
+    }
+
+    /// Makes a file with this content no checkpoint, on disk too: after a loss of power it could have the old content
+    /// under the name of the checkpoint that was written over it. Waits for the disk.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn invalidate(&self, file: &File) -> io::Result<()> {
+        let bytes = vec![0; self.layout.meta_bytes()];
+        let end = if self.layout.is_data_first() { file.metadata()?.len() } else { bytes.len() as u64 };
+        calls::write_all_at(file, &bytes, end.saturating_sub(bytes.len() as u64))?;
+        Ok(calls::fdatasync(file)?)
     }
 
     /// Records the content of a variable, which was read from the file.
@@ -130,9 +142,9 @@ fn write(into: &CheckpointFile<'_>, source: &dyn VariableSource) -> Result<(Imag
     let failed = FormatsError::writing(path);
     let held = held.filter(|image| image.layout == layout);
     if held.is_none() {
-        file.set_len(0).map_err(&failed)?;
+        calls::ftruncate(file, 0).map_err(io::Error::from).map_err(&failed)?;
     }
-    file.set_len(end).map_err(&failed)?;
+    calls::ftruncate(file, end).map_err(io::Error::from).map_err(&failed)?;
     let mut update = Update {
         file,
         held: Contents::of(held),
@@ -265,7 +277,7 @@ impl Update<'_> {
 
     fn put(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.written.bytes += bytes.len() as u64;
-        self.file.write_all_at(bytes, offset)
+        calls::write_all_at(self.file, bytes, offset)
     }
 
     /// Layout A: the metadata of each block, the checksum over everything, and the metadata of the file.
@@ -337,7 +349,7 @@ fn write_changed(
         // Changed neighbours are written together.
         let end = (unit..prints.len()).find(|unit| is_held(*unit)).unwrap_or(prints.len());
         if let Some(bytes) = chunk.get(unit * UNIT..(end * UNIT).min(chunk.len())).filter(|bytes| !bytes.is_empty()) {
-            file.write_all_at(bytes, offset + (unit * UNIT) as u64)?;
+            calls::write_all_at(file, bytes, offset + (unit * UNIT) as u64)?;
             written.bytes += bytes.len() as u64;
         }
         unit = end.max(unit + 1);
@@ -352,7 +364,7 @@ fn write_changed(
     let zeros = vec![0; UNIT.min(before.saturating_sub(at))];
     while at < before {
         let zeros = zeros.get(..zeros.len().min(before - at)).unwrap_or_default();
-        file.write_all_at(zeros, offset + at as u64)?;
+        calls::write_all_at(file, zeros, offset + at as u64)?;
         written.bytes += zeros.len() as u64;
         at += zeros.len();
     }

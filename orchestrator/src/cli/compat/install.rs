@@ -1,11 +1,12 @@
 //! The links with the names of SCR's commands, and beside them SCR's perl modules, which call the commands.
 
-use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::{self, CreationMode, DurableError};
-use holdfast_core::temporary;
+use holdfast_core::{calls, regular_file, temporary};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use serde_json::json;
 
 use super::super::failure::Failure;
@@ -68,7 +69,7 @@ fn change(args: &InstallArgs, program: &Path) -> Result<(Names, Names), Failure>
     if !args.remove {
         durable::create_directory(&args.directory, CreationMode::Umask).map_err(unavailable)?;
     }
-    if let Ok(directory) = File::open(&args.directory) {
+    if let Ok(directory) = calls::openat(CWD, &args.directory, OFlags::DIRECTORY, Mode::empty()) {
         // Left by a process that was killed.
         let _ = temporary::remove_abandoned(&directory);
     }
@@ -112,20 +113,24 @@ fn unavailable(error: DurableError) -> Failure {
 }
 
 fn examine(path: &Path, is_module: bool, program: &Path) -> Result<Found, Failure> {
-    match fs::read_link(path) {
-        Ok(target) if target.file_name() == program.file_name() => Ok(Found::Ours),
+    match calls::readlinkat(CWD, path) {
+        Ok(target) if Path::new(&target).file_name() == program.file_name() => Ok(Found::Ours),
         Ok(_) => Ok(Found::Foreign),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(Errno::NOENT) => Ok(Found::Nothing),
         // It is no link.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput && is_module => {
+        Err(Errno::INVAL) if is_module => {
+            let file = match regular_file::open(path) {
+                // It is no regular file.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(Found::Foreign),
+                opened => opened.map_err(cannot("open", path))?,
+            };
             // Only its beginning: what is of others may be of any size.
             let mut text = Vec::new();
-            let file = File::open(path).map_err(cannot("open", path))?;
             file.take(MODULE_MARK.len() as u64).read_to_end(&mut text).map_err(cannot("read", path))?;
             Ok(if text == MODULE_MARK.as_bytes() { Found::Ours } else { Found::Foreign })
         }
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Found::Foreign),
-        Err(error) => Err(cannot("read", path)(error)),
+        Err(Errno::INVAL) => Ok(Found::Foreign),
+        Err(errno) => Err(cannot("read", path)(errno.into())),
     }
 }
 
@@ -136,6 +141,7 @@ fn cannot<'a>(action: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> Fail
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::fs;
 
     use holdfast_core::crash::{ALL_ERRORS, Subject};
 
@@ -166,13 +172,23 @@ mod tests {
         let work = |directory: &Path| installed(directory, remove);
         let result = |directory: &Path| format!("{:?}", listed(directory));
         let (prepare, work, result): (&dyn Fn(&Path), _, _) = (&prepare, &work, &result);
-        let tried = Subject { name, prepare, work, check, result, power: true, errors: ALL_ERRORS }.kill();
-        assert!(tried.kills > 40 && tried.losses > 20, "{tried:?}");
+        let tried = Subject { name, prepare, work, check, result, power: true, errors: ALL_ERRORS }.interrupt();
+        assert!(tried.kills > 40 && tried.losses > 20 && tried.errors > 100, "{tried:?}");
     }
 
     fn is_kept(directory: &Path) -> Result<(), String> {
         let own = fs::read_to_string(directory.join("own")).map_err(|error| error.to_string())?;
         if own == "of the user" { Ok(()) } else { Err(own) }
+    }
+
+    #[test]
+    fn a_pipe_with_the_name_of_a_module_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join(MODULES[0].0);
+        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let refused = installed(directory.path(), false).unwrap_err();
+        assert!(refused.contains("was not installed by this program"), "{refused}");
+        assert_eq!(listed(directory.path()).len(), 1);
     }
 
     /// Each command works at every instant.
