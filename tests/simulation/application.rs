@@ -127,7 +127,7 @@ impl World {
         }
         match activity(self.scenario.program, iteration) {
             Activity::Checkpoint => Call::Start,
-            Activity::Output { .. } if self.files.is_some() => Call::Start,
+            Activity::Output { .. } if self.scenario.files.is_some_and(|rates| !rates.outputs) => Call::Start,
             Activity::Output { checkpoint, bypass } => {
                 Call::StartOutput { name: Some(format!("output {iteration}")), checkpoint, output: true, bypass }
             }
@@ -308,10 +308,11 @@ impl World {
             // The next file is routed and begun.
             self.write_on_files(at, &Origin { part: part + 1, ..origin }, true);
         }
-        self.read_back(at);
         let disk = &mut self.nodes[at as usize].disk;
         let direct = disk.member.as_mut().and_then(|memory| memory.direct.as_mut());
-        if let Some((directory, files)) = direct {
+        if self.files.is_some() {
+            // It was written above.
+        } else if let Some((directory, files)) = direct {
             let known = files.entry(rank).or_default();
             let text = name.to_string();
             if part < parts && !known.contains(&text) {
@@ -321,7 +322,7 @@ impl World {
             if let Some(directory) = self.prefix.directories.get_mut(&directory) {
                 directory.files.insert(name, PrefixFile { rank, content: Content::Written(origin) });
             }
-        } else if !full && self.files.is_none() {
+        } else if !full {
             disk.held(checkpoint, rank).put(File {
                 name,
                 content: Content::Written(origin),
@@ -352,10 +353,16 @@ impl World {
         let disk = &self.nodes[at as usize].disk;
         let direct = disk.member.as_ref().and_then(|memory| memory.direct.as_ref());
         let direct = direct.map(|(directory, _)| DirectoryName::new(directory.as_str()).unwrap());
+        if direct.is_some() && self.files.is_some() && self.part(at, generation).is_none() {
+            // Its agent is being restarted.
+            return self.next_step(generation, rank, 30 * MS);
+        }
+        let disk = &self.nodes[at as usize].disk;
         let mut found: BTreeMap<u8, Content> = BTreeMap::new();
         for part in 0..parts {
             let name = FileName::Application { rank, part };
             let content = match &direct {
+                Some(_) if self.files.is_some() => self.read_bypassing(at, rank, name),
                 Some(directory) => {
                     let directory = self.prefix.directories.get(directory);
                     directory.and_then(|it| it.files.get(&name)).map(|file| file.content.clone())

@@ -66,6 +66,7 @@ impl World {
                 for node in &mut self.nodes {
                     node.disk.halt.checkpoints_left = left;
                 }
+                self.write_halts();
             }
             // A late event of an unknown node.
             94 => {
@@ -87,6 +88,7 @@ impl World {
                 node.disk.halted_by_user = true;
             }
         }
+        self.write_halts();
         // The halt may be withdrawn.
         if self.dice.percent(50) {
             let delay = self.between(0, 4000 * MS);
@@ -111,6 +113,7 @@ impl World {
             node.disk.halt.reason.take_if(|reason| reason == reason::JOB_HALTED);
             node.disk.halted_by_user = false;
         }
+        self.write_halts();
     }
 
     /// Delays that lose nothing: the orchestrator does not run, a node or all nodes are slow.
@@ -196,6 +199,7 @@ impl World {
 
     /// Deletes a file in cache.
     fn loses_file(&mut self, at: NodeIndex) {
+        self.read_back(at);
         let node = &mut self.nodes[at as usize];
         if let Some(((checkpoint, rank), held)) = node.disk.held.iter_mut().next_back()
             && let Some(file) = held.files.first_mut()
@@ -210,6 +214,7 @@ impl World {
 
     /// Changes the bytes of a file of a complete checkpoint in cache.
     fn damages_file(&mut self, at: NodeIndex) {
+        self.read_back(at);
         let part = self.dice.below(16_usize);
         let node = &mut self.nodes[at as usize];
         let complete = node.disk.held.iter_mut().filter(|(_, held)| held.is_complete() && !held.files.is_empty());

@@ -168,8 +168,13 @@ impl World {
             return failed("the disk fails");
         }
         match work {
-            LeaderWork::Halt(_) => Some(self.model_leader_work(at, work, midway)),
-            work if self.files.is_some() => self.leader_work_on_files(at, work),
+            work if self.files.is_some() => {
+                let result = self.leader_work_on_files(at, work)?;
+                Some(result.map(|output| match output {
+                    WorkOutput::Halt(state) => WorkOutput::Halt(self.with_halt_request(at, state)),
+                    output => output,
+                }))
+            }
             work => Some(self.model_leader_work(at, work, midway)),
         }
     }
@@ -195,15 +200,8 @@ impl World {
             }
             LeaderWork::Halt(work) => {
                 change_halt(&mut disk.halt, work);
-                let agent = self.nodes[at as usize].agent.as_ref();
-                let request = agent.and_then(|agent| {
-                    let leads = agent.leading.as_ref().map(|leading| leading.generation);
-                    agent.halt_request.as_ref().filter(|request| Some(request.0) == leads)
-                });
-                let met = request.map(|(_, reason)| reason.clone());
-                let disk = &self.nodes[at as usize].disk;
-                let met = condition(&disk.halt).or(met);
-                WorkOutput::Halt(HaltState { met, ..disk.halt.clone() })
+                let state = HaltState { met: condition(&disk.halt), ..disk.halt.clone() };
+                WorkOutput::Halt(self.with_halt_request(at, state))
             }
             LeaderWork::DatasetsHere { base: None } => WorkOutput::Datasets(disk.checkpoints()),
             LeaderWork::DatasetsHere { base: Some(base) } => WorkOutput::Datasets(disk.checkpoints_in(&base)),
@@ -283,6 +281,17 @@ impl World {
                 WorkOutput::Done
             }
         })
+    }
+
+    /// The orchestrator's request to halt is a condition that holds.
+    fn with_halt_request(&self, at: NodeIndex, mut state: HaltState) -> HaltState {
+        let agent = self.nodes[at as usize].agent.as_ref();
+        let request = agent.and_then(|agent| {
+            let leads = agent.leading.as_ref().map(|leading| leading.generation);
+            agent.halt_request.as_ref().filter(|request| Some(request.0) == leads)
+        });
+        state.met = state.met.or_else(|| request.map(|(_, reason)| reason.clone()));
+        state
     }
 
     fn summary(&self, directory: &DirectoryName) -> Option<holdfast_core::prefix::Summary> {

@@ -15,6 +15,7 @@ use holdfast_wire::agent::{AgentEvent, PeersUpdate};
 use holdfast_wire::run::RunPlan;
 
 use crate::draining::Draining;
+use crate::files::Files;
 use crate::names::{NodeIndex, name, position, start_of};
 use crate::queue::{MS, Time};
 use crate::scenario::Scenario;
@@ -184,7 +185,7 @@ impl World {
         if journal.written == made {
             now.extend(journal.held.release(made, &self.orchestrator.machine));
         }
-        let dies = self.scenario.faults.takeovers
+        let dies = self.can_be_taken_over()
             && !now.is_empty()
             && self.injected_faults < self.scenario.faults.most
             && self.dice.below(150) == 0;
@@ -230,6 +231,11 @@ impl World {
         let released = journal.held.release(upto, &self.orchestrator.machine);
         self.perform(released);
         self.write_journal();
+    }
+
+    /// Another orchestrator can take over, now and in this job.
+    pub fn can_be_taken_over(&self) -> bool {
+        self.scenario.faults.takeovers && !self.files.as_ref().is_some_and(Files::state_is_behind)
     }
 
     /// The orchestrator is killed. Another one takes over with the state on disk.

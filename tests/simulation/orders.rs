@@ -76,7 +76,7 @@ impl World {
             Order::Transfer { checkpoint, outgoing, incoming } => {
                 self.join_transfer(at, instance, order, checkpoint, outgoing, incoming);
             }
-            Order::Halt { .. } => {
+            Order::Halt { .. } if self.files.is_none() => {
                 let result = self.carry_out(at, what, false);
                 self.order_done(at, instance, order, result);
             }

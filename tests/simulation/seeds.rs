@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
+use crate::files::FileRates;
 use crate::scenario::{PATTERN, Scenario};
 use crate::world::{Defect, World};
 
 /// The run ends after this many failing seeds.
 const MOST_FAILURES: usize = 10;
 
-fn run(seed: u64, traced: bool, defect: Option<Defect>) -> u8 {
-    World::new(seed, Scenario::of(seed), traced, defect).run().exit_code()
+fn run(seed: u64, defect: Option<Defect>) -> u8 {
+    World::new(seed, Scenario::of(seed), false, defect).run().exit_code()
 }
 
 thread_local! {
@@ -121,7 +122,7 @@ fn ten_thousand_jobs_end_and_violate_no_invariant() {
     let range = range_of("HOLDFAST_SEEDS", 0..PATTERN);
     let usual = std::env::var("HOLDFAST_SEEDS").is_err();
     let begun = Instant::now();
-    let tally = run_all(range, |seed| run(seed, false, None));
+    let tally = run_all(range, |seed| run(seed, None));
     println!("exit codes {:?}, {:?}, slowest {:?}", tally.codes, begun.elapsed(), tally.slowest);
     tally.check("HOLDFAST_SEED", "seeds::replay");
     if usual {
@@ -137,20 +138,61 @@ fn ten_thousand_jobs_end_and_violate_no_invariant() {
     }
 }
 
-/// Runs the seed of `HOLDFAST_SEED` and prints a trace.
+/// Runs the seed of `HOLDFAST_SEED` and prints a trace: of a shorter job that fails, too, if it fails.
 #[test]
 fn replay() {
     let Ok(seed) = std::env::var("HOLDFAST_SEED") else { return };
     let seed = seed.parse().unwrap();
-    println!("{:#?}", Scenario::of(seed));
-    println!("exit code {}", run(seed, true, None));
+    let scenario = shorten(Scenario::of(seed), |scenario| drop(World::new(seed, scenario, false, None).run()));
+    println!("{scenario:#?}");
+    println!("exit code {}", World::new(seed, scenario, true, None).run().exit_code());
+}
+
+/// A simpler scenario, or the same one if there is nothing to leave out.
+type Simplify = fn(&mut Scenario);
+
+const SIMPLIFICATIONS: &[Simplify] = &[
+    |scenario| scenario.runs = 0,
+    |scenario| scenario.faults.most /= 2,
+    |scenario| scenario.faults.most = scenario.faults.most.saturating_sub(1),
+    |scenario| scenario.iterations = (scenario.iterations - 1).max(1),
+    |scenario| scenario.faults.takeovers = false,
+    |scenario| scenario.faults.prefix_fails = false,
+    |scenario| scenario.faults.interference = false,
+    |scenario| (scenario.faults.dies_midway, scenario.faults.in_restarts, scenario.faults.lost_polls) = (0, 0, 0),
+    |scenario| scenario.files = scenario.files.map(|rates| FileRates { kills: 0, ..rates }),
+    |scenario| scenario.files = scenario.files.map(|rates| FileRates { errors: 0, ..rates }),
+    |scenario| scenario.files = scenario.files.map(|rates| FileRates { short_writes: 0, ..rates }),
+    |scenario| scenario.files = scenario.files.map(|rates| FileRates { power: 0, ..rates }),
+    |scenario| scenario.files = scenario.files.map(|rates| FileRates { outputs: false, ..rates }),
+    |scenario| (scenario.container, scenario.settings.flush.container) = (None, None),
+];
+
+/// Leaves out of a job that fails what it fails without, until nothing more can be left out.
+pub fn shorten(mut scenario: Scenario, run: impl Fn(Scenario) + Sync) -> Scenario {
+    let fails = |scenario: &Scenario| failure_of(|| run(scenario.clone()));
+    let Some(mut why) = fails(&scenario) else { return scenario };
+    loop {
+        let simpler = SIMPLIFICATIONS.iter().find_map(|simplify| {
+            let mut simpler = scenario.clone();
+            simplify(&mut simpler);
+            let is_other = format!("{simpler:?}") != format!("{scenario:?}");
+            fails(&simpler).filter(|_| is_other).map(|why| (simpler, why))
+        });
+        match simpler {
+            Some(found) => (scenario, why) = found,
+            None => break,
+        }
+    }
+    println!("the shortest job of this seed that fails: {why}");
+    scenario
 }
 
 /// The first of these seeds whose violated invariant is this one, with the message.
 fn detected(defect: Defect, message: &str, seeds: Range<u64>) -> Option<(u64, String)> {
     seeds.into_iter().find_map(|seed| {
         let why = failure_of(|| {
-            run(seed, false, Some(defect));
+            run(seed, Some(defect));
         })?;
         why.contains(message).then_some((seed, why))
     })

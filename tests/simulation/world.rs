@@ -380,6 +380,7 @@ impl World {
             (node.disk.halt, node.disk.halt_received) = (HaltState::default(), HaltState::default());
             node.disk.halted_by_user = false;
         }
+        self.write_halts();
         self.queue = Queue::new();
         self.links.clear();
         self.joints.clear();

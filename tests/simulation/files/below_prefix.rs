@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use chrono::{DateTime, NaiveDateTime, TimeDelta};
@@ -9,12 +10,14 @@ use holdfast::drain::prefix_steps::{self, PrefixSteps};
 use holdfast::drain::{Answer, DrainAction, DrainRequest};
 use holdfast_agent::collective::leader::{LeaderWork, WorkResult};
 use holdfast_agent::simulation::SimulatedAgent;
-use holdfast_core::control::meta::{self, Meta};
+use holdfast_core::control::meta;
 use holdfast_core::prefix::scan::FileDamage;
-use holdfast_core::prefix::{index, rank_filemap, summary};
+use holdfast_core::prefix::{dataset, index, rank_filemap, summary};
 use holdfast_core::redundancy::files::SetId;
-use holdfast_core::store::{self, DirectoryName, NameParts};
-use holdfast_model::{CheckpointId, Rank};
+use holdfast_core::store::dataset_files::read_meta;
+use holdfast_core::store::{self, DatasetAccess, DirectoryName, NameParts};
+use holdfast_formats::sion::dataset as container;
+use holdfast_model::{CheckpointId, OutputPath, Rank};
 use holdfast_wire::agent::{CopyRequest, RebuildRequest, VerifyRequest};
 
 use super::faults::with_fault;
@@ -22,6 +25,21 @@ use crate::content::FileName;
 use crate::names::NodeIndex;
 use crate::prefix::{Directory, JOB, Prefix, PrefixFile};
 use crate::world::World;
+
+/// Work of a leader after which the prefix directory may be different.
+fn changes_prefix(work: &LeaderWork) -> bool {
+    let reads = matches!(
+        work,
+        LeaderWork::Candidates
+            | LeaderWork::FindDataset { .. }
+            | LeaderWork::IsPacked { .. }
+            | LeaderWork::LookUp { .. }
+            | LeaderWork::ReadDataset { .. }
+            | LeaderWork::ReadSummary { .. }
+            | LeaderWork::Unverified { .. }
+    );
+    !reads && !work.is_local()
+}
 
 impl World {
     /// The local time of the job.
@@ -39,26 +57,42 @@ impl World {
             self.check_index();
             return None;
         }
-        let (fault, is_local) = (self.plan_call_fault(), work.is_local());
+        let (fault, changes) = (self.plan_call_fault(), changes_prefix(&work));
         let perform = |agent: &SimulatedAgent| with_fault(fault, || agent.leader_work(&plan, work.clone(), now));
-        let ((result, fault), recorded) = self.on_prefix(at, perform)?;
+        let ((result, fault), recorded) = self.on_prefix(at, matches!(work, LeaderWork::Publish { .. }), perform)?;
+        if matches!(work, LeaderWork::Halt(_)) {
+            self.read_back_halt(at);
+        }
         let killed = self.agent_fault_happened(at, fault);
-        if !is_local {
+        if changes {
             self.check_index();
         }
         if killed {
             return None;
         }
-        if let (LeaderWork::Publish { directory, summary, .. }, Some(recorded), true) =
-            (&work, recorded, result.is_ok())
-            && summary.as_ref().is_some_and(|summary| summary.complete)
+        if let (LeaderWork::Publish { directory, summary: Some(summary), .. }, Ok(_)) = (&work, &result)
+            && summary.complete
         {
-            self.check_published_survives(directory, &recorded);
+            self.count_published(directory);
+            if let Some(recorded) = recorded {
+                self.check_published_survives(directory, &recorded);
+            }
+        }
+        if let (LeaderWork::CommitContainer { .. }, Ok(_), Some(files)) = (&work, &result, &mut self.files) {
+            files.tally.containers += 1;
         }
         if let (LeaderWork::SaveMemory(memory), Ok(_)) = (work, &result) {
             self.nodes[at as usize].disk.leader = Some(*memory);
         }
         Some(result)
+    }
+
+    fn count_published(&mut self, directory: &DirectoryName) {
+        let published = self.prefix.directories.get(directory).and_then(|directory| directory.dataset.as_ref());
+        if let (Some(dataset), Some(files)) = (published, &mut self.files) {
+            files.tally.outputs += u64::from(dataset.output);
+            files.tally.bypasses += u64::from(dataset.direct.is_some());
+        }
     }
 
     /// Whatever happened: what the index lists as complete is complete.
@@ -85,14 +119,14 @@ impl World {
             self.end_run(at);
             self.files.as_mut()?.nodes[at as usize].agent.as_mut()?.end_run();
         }
-        let (now, takeovers) = (self.local_time(), self.scenario.faults.takeovers);
+        let now = self.local_time();
         let fault = match at {
             Some(_) => self.plan_call_fault(),
-            None if takeovers => self.plan_kill(),
-            None => None,
+            None => self.plan_orchestrator_fault(),
         };
         let prefix = self.files.as_ref()?.prefix();
         let keeps = self.scenario.settings.flush.keep > 0;
+        let reads = matches!(request, DrainRequest::TakeInventory { .. } | DrainRequest::Verify { .. });
         let writes = matches!(request, DrainRequest::Copy { .. } | DrainRequest::Rebuild { .. });
         let files = self.files.as_mut()?;
         files.tally.steps += 1;
@@ -101,11 +135,18 @@ impl World {
                 files.draining = Some((number, PrefixSteps::at(prefix, JOB.to_owned(), true, keeps)));
             }
             let (_, steps) = files.draining.as_ref()?;
+            let reads = matches!(
+                request,
+                DrainRequest::ExamineFlushed { .. } | DrainRequest::Scan { .. } | DrainRequest::FindOlder
+            );
             let (answer, fault) = with_fault(fault, || steps.carry_out(request, now));
-            if self.call_fault_happened(fault, "the orchestrator") {
+            files.tally.containers += u64::from(matches!(answer, Ok(Answer::ContainerCommitted)));
+            if self.orchestrator_fault_happened(fault) {
                 self.orchestrator_dies();
             }
-            self.check_index();
+            if !reads {
+                self.check_index();
+            }
             return Some(answer.map_err(|failure| failure.reason));
         };
         let work = |agent: &SimulatedAgent| match request {
@@ -153,14 +194,20 @@ impl World {
         if self.agent_fault_happened(at, fault) {
             return None;
         }
-        self.read_back(at);
+        if !reads {
+            self.read_back(at);
+        }
         Some(answer)
     }
 
     /// Records what a restart supersedes.
     pub fn supersede_on_files(&mut self, from: Option<CheckpointId>) -> Option<String> {
         let prefix = self.files.as_ref()?.prefix();
-        prefix_steps::supersede(prefix, JOB, from).err().map(|error| error.to_string())
+        // A kill in the middle of other actions is that of the drain's steps and of the journal.
+        let fault = self.plan_orchestrator_fault().filter(|planned| !planned.kills());
+        let (superseded, fault) = with_fault(fault, || prefix_steps::supersede(prefix, JOB, from));
+        self.orchestrator_fault_happened(fault);
+        superseded.err().map(|error| error.to_string())
     }
 
     /// Reads what is below the prefix directory.
@@ -186,24 +233,39 @@ impl World {
                 continue;
             }
             let name = DirectoryName::new(name).unwrap();
-            let id = ids.get(&name).copied().or_else(|| Some(NameParts::parse(name.as_str())?.id));
+            let Some(id) = ids.get(&name).copied().or_else(|| Some(NameParts::parse(name.as_str())?.id)) else {
+                // The files of outputs, or a directory that was just made.
+                continue;
+            };
             let mut directory = Directory {
-                checkpoint: id.unwrap_or(CheckpointId::NONE),
+                checkpoint: id,
                 files: BTreeMap::new(),
                 filemaps: BTreeMap::new(),
                 summary: summary::of(&*store, &name).ok(),
-                dataset: None,
+                dataset: dataset::read(&*store, &name).ok().flatten(),
             };
-            for file in fs::read_dir(entry.path()).unwrap().map(Result::unwrap) {
-                let file_name = file.file_name().into_string().unwrap();
-                if let Some(rank) = file_name.strip_suffix(rank_filemap::SUFFIX).and_then(|rank| rank.parse().ok()) {
+            let stored = container::open(store.open(&name, DatasetAccess::Read).unwrap()).unwrap();
+            let read = |named: &str, rank, output_path: Option<&OutputPath>| {
+                let mut bytes = Vec::new();
+                if let Ok(file) = stored.open(named, output_path) {
+                    file.reader().read_to_end(&mut bytes).unwrap();
+                }
+                let parsed = FileName::parse(named);
+                (parsed, PrefixFile { rank, content: files.content(parsed, &bytes) })
+            };
+            for listed in stored.list().unwrap() {
+                if let Some(rank) = listed.name.strip_suffix(rank_filemap::SUFFIX).and_then(|rank| rank.parse().ok()) {
                     directory.filemaps.insert(Rank(rank), (Vec::new(), 0));
                 }
-                let Some(named) = file_name.strip_suffix(meta::EXTENSION) else { continue };
-                let Ok(meta) = Meta::read(&entry.path().join(named)) else { continue };
-                let (rank, parsed) = (meta.rank, FileName::parse(named));
-                let content = files.content(parsed, &entry.path().join(named), true);
-                directory.files.insert(parsed, PrefixFile { rank, content });
+                let Some(named) = listed.name.strip_suffix(meta::EXTENSION) else { continue };
+                let Ok(meta) = read_meta(&*stored, named) else { continue };
+                directory.files.extend([read(named, meta.rank, meta.output_path.as_ref())]);
+            }
+            // Files that bypassed the cache have no meta files.
+            let bypasses = directory.dataset.as_ref().is_some_and(|dataset| dataset.direct.is_some());
+            for (rank, listed) in directory.summary.iter().filter(|_| bypasses).flat_map(|it| &it.by_rank) {
+                let of_rank = listed.files.iter().map(|file| read(&file.name, *rank, file.output_path.as_ref()));
+                directory.files.extend(of_rank);
             }
             found.directories.insert(name, directory);
         }

@@ -15,6 +15,8 @@ pub enum CallFault {
     Kill,
     /// The call fails, and later ones succeed.
     Error(Errno),
+    /// All writes of the step take a few bytes at once, which must make no difference.
+    ShortWrites,
 }
 
 /// A fault at the call of this number, counted from 1, of those to which it applies.
@@ -22,6 +24,12 @@ pub enum CallFault {
 pub struct PlannedFault {
     fault: CallFault,
     at: u64,
+}
+
+impl PlannedFault {
+    pub fn kills(self) -> bool {
+        self.fault == CallFault::Kill
+    }
 }
 
 impl CallFault {
@@ -34,6 +42,7 @@ impl CallFault {
                 call.changes() && !matches!(call, Call::Remove | Call::ChangeMode)
             }
             CallFault::Error(_) => true,
+            CallFault::ShortWrites => false,
         }
     }
 }
@@ -56,10 +65,15 @@ pub fn with_fault<T>(planned: Option<PlannedFault>, work: impl FnOnce() -> T) ->
         }
         seen.set(Some(fault));
         Err(match fault {
-            CallFault::Kill => Errno::IO,
             CallFault::Error(errno) => errno,
+            _ => Errno::IO,
         })
     };
+    if planned.is_some_and(|planned| planned.fault == CallFault::ShortWrites) {
+        let (mut work, mut done) = (Some(work), None);
+        calls::with_short_writes(&mut || done = work.take().map(|work| work()));
+        return (done.unwrap(), Some(CallFault::ShortWrites));
+    }
     (calls::observe(observer, work), fired.get())
 }
 
@@ -67,11 +81,12 @@ impl World {
     /// A fault in the next step of a process, now and then.
     pub fn plan_call_fault(&mut self) -> Option<PlannedFault> {
         let rates = self.scenario.files?;
-        if self.injected_faults >= self.scenario.faults.most {
-            return None;
-        }
         let choice = self.dice.below(1000);
-        let fault = if choice < rates.kills {
+        let fault = if choice >= 1000 - rates.short_writes {
+            CallFault::ShortWrites
+        } else if self.injected_faults >= self.scenario.faults.most {
+            return None;
+        } else if choice < rates.kills {
             CallFault::Kill
         } else if choice < rates.kills + rates.errors {
             let errors = [Errno::IO, Errno::NOSPC, Errno::DQUOT, Errno::MFILE];
@@ -84,28 +99,37 @@ impl World {
         Some(PlannedFault { fault, at: 1 + self.dice.below(most) })
     }
 
-    /// A kill in the next step of the orchestrator, now and then.
-    pub fn plan_kill(&mut self) -> Option<PlannedFault> {
-        self.plan_call_fault().filter(|planned| planned.fault == CallFault::Kill)
+    /// A fault in the next step of the orchestrator, now and then. It is not killed where nobody could take over: where
+    /// that is not allowed for, and while its state could not be written.
+    pub fn plan_orchestrator_fault(&mut self) -> Option<PlannedFault> {
+        let planned = self.plan_call_fault()?;
+        (!planned.kills() || self.can_be_taken_over()).then_some(planned)
     }
 
     /// Counts a fault that has happened; true if the process is dead.
-    pub fn call_fault_happened(&mut self, fault: Option<CallFault>, process: &str) -> bool {
+    fn call_fault_happened(&mut self, fault: Option<CallFault>, process: &str) -> bool {
         let (Some(fault), Some(files)) = (fault, &mut self.files) else { return false };
-        self.injected_faults += 1;
+        self.injected_faults += u32::from(fault != CallFault::ShortWrites);
         match fault {
             CallFault::Kill => files.tally.kills += 1,
-            CallFault::Error(_) => {
-                files.tally.errors += 1;
-                self.oracle.disk_failures += 1;
-            }
+            CallFault::Error(_) => files.tally.errors += 1,
+            CallFault::ShortWrites => files.tally.short_writes += 1,
         }
         trace!(self, "{process}: {fault:?} at a call of this step");
         fault == CallFault::Kill
     }
 
+    /// Counts a fault of the orchestrator that has happened; true if it is dead.
+    pub fn orchestrator_fault_happened(&mut self, fault: Option<CallFault>) -> bool {
+        if let (Some(CallFault::Error(_)), Some(files)) = (fault, &mut self.files) {
+            files.tally.orchestrator_errors += 1;
+        }
+        self.call_fault_happened(fault, "the orchestrator")
+    }
+
     /// As [`World::call_fault_happened`], for the agent of a node, which ends if it was killed.
     pub fn agent_fault_happened(&mut self, at: NodeIndex, fault: Option<CallFault>) -> bool {
+        self.oracle.disk_failures += u32::from(matches!(fault, Some(CallFault::Error(_))));
         let killed = self.call_fault_happened(fault, &format!("n{at}"));
         if killed {
             self.agent_dies(at);

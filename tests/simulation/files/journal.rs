@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast::allocation::local::Local;
 use holdfast::allocation::{AgentSettings, AgentTemplate, Allocation as _};
-use holdfast::job::journal::JournalFile;
+use holdfast::job::journal::StateStore;
 use holdfast::job::state::{JobState, StateChanges};
 use holdfast::relaunch::{Changes, Snapshot};
 use holdfast_core::state_directory::StateDirectory;
@@ -17,12 +17,6 @@ use super::faults::with_fault;
 use crate::names::name;
 use crate::prefix::JOB;
 use crate::world::{Defect, World};
-
-/// The number of the last entry, and the journal that it is in.
-pub(super) struct DecisionJournal {
-    entries: u64,
-    file: JournalFile,
-}
 
 impl Files {
     /// A directory of its own: losses of power below the prefix directory are those of nodes.
@@ -55,8 +49,12 @@ impl Files {
         let mut state = JobState::new("simulated".to_owned(), local.record(), agents);
         state.snapshot = Some(snapshot);
         state.write(&path).unwrap();
-        let file = JournalFile::begin(&path, &state).unwrap();
-        self.journal = Some(DecisionJournal { entries: state.entries, file });
+        self.journal = Some(StateStore::begin(path, state, None));
+    }
+
+    /// The last decisions could not be written.
+    pub fn state_is_behind(&self) -> bool {
+        self.journal.as_ref().is_some_and(StateStore::is_behind)
     }
 
     /// The state from which another orchestrator takes over.
@@ -71,18 +69,17 @@ impl World {
         if self.defect == Some(Defect::JournalNotWritten) {
             return false;
         }
-        let fault = if self.scenario.faults.takeovers { self.plan_kill() } else { None };
+        let fault = self.plan_orchestrator_fault();
         let Some(journal) = self.files.as_mut().and_then(|files| files.journal.as_mut()) else { return false };
-        let (written, fault) = with_fault(fault, || {
-            for changes in entries {
-                journal.entries += 1;
+        let ((), fault) = with_fault(fault, || {
+            for (place, changes) in (1..).zip(entries) {
                 let changes = StateChanges { memory: changes.clone(), ..StateChanges::default() };
-                journal.file.append(journal.entries, changes)?;
+                journal.write(changes, place == entries.len(), false);
             }
-            journal.file.sync()
         });
-        let killed = self.call_fault_happened(fault, "the orchestrator");
-        assert!(killed || written.is_ok(), "the journal cannot be written: {written:?}");
+        let behind = journal.is_behind();
+        let killed = self.orchestrator_fault_happened(fault);
+        assert!(fault.is_some() || !behind, "the journal cannot be written");
         killed
     }
 }

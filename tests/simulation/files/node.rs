@@ -1,5 +1,6 @@
 //! The agent of a node, on the directories of the node.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
@@ -11,10 +12,10 @@ use holdfast_wire::plan::{OwnPlan, RunRequest, SharedPlan};
 use holdfast_wire::run::{AgentStart, RunPlan};
 use serde_json::json;
 
-use super::bytes::bytes_of;
+use super::bytes::{bytes_of, content_of};
 use super::faults::with_fault;
 use super::{Files, NodeFiles};
-use crate::content::{FileName, Origin};
+use crate::content::{Content, FileName, Origin};
 use crate::names::{NodeIndex, name, planned};
 use crate::prefix::JOB;
 use crate::world::World;
@@ -96,11 +97,15 @@ impl World {
             fs::create_dir_all(files.directory(at).join(base)).unwrap();
         }
         let (agent, fault) = with_fault(fault, || SimulatedAgent::start(start, instance, network));
-        let started = agent.map(|agent| files.nodes[at as usize].agent = Some(agent));
+        let started = agent.map(|agent| {
+            let halt = Some(agent.store().paths.control().join("halt.scrinfo"));
+            files.nodes[at as usize] = NodeFiles { agent: Some(agent), halt, paths: BTreeMap::new() };
+        });
         if self.agent_fault_happened(at, fault) {
             return Err(Refusal::Killed);
         }
         self.read_back(at);
+        self.read_back_halt(at);
         started.map_err(Refusal::Failed)
     }
 
@@ -131,8 +136,9 @@ impl World {
         let Some(files) = &mut self.files else { return false };
         files.tally.steps += 1;
         let Some(agent) = &files.node(at).agent else { return false };
-        let Origin { rank, checkpoint, part, .. } = *origin;
-        let name = FileName::Application { rank, part }.to_string();
+        let Origin { rank, checkpoint, part, iteration, .. } = *origin;
+        // The directory counts for the files of outputs: those of a later attempt have the same paths.
+        let name = format!("output/{iteration}/{}", FileName::Application { rank, part });
         let (path, fault) = with_fault(fault, || agent.route(checkpoint, rank, &name));
         let bytes = bytes_of(origin);
         let written = if half { &bytes[..bytes.len() / 2] } else { &bytes };
@@ -140,6 +146,13 @@ impl World {
         let done = path.is_ok_and(|path| fs::write(path, written).is_ok());
         let killed = self.agent_fault_happened(at, fault);
         done && !killed
+    }
+
+    /// The content of a file that a rank restarts from without the cache.
+    pub fn read_bypassing(&self, at: NodeIndex, rank: Rank, name: FileName) -> Option<Content> {
+        let memory = self.files.as_ref()?.node(at).agent.as_ref()?.memory()?;
+        let bytes = fs::read(memory.direct.as_ref()?.path(rank, &name.to_string())).ok()?;
+        Some(content_of(&bytes, true))
     }
 
     /// A defect: the redundancy that a node has made differs from its meta file.

@@ -39,10 +39,15 @@ impl World {
             if flushed.is_some() && self.plan_power_loss() {
                 return self.lose_power(at, |agent| agent.order(order, what));
             }
-            let changes = !matches!(what, Order::Inventory | Order::Verify { .. } | Order::VerifyStored { .. });
+            let is_halt = matches!(what, Order::Halt { .. });
+            let changes =
+                !is_halt && !matches!(what, Order::Inventory | Order::Verify { .. } | Order::VerifyStored { .. });
             let fault = self.plan_call_fault();
             let carry_out = |agent: &SimulatedAgent| with_fault(fault, || agent.order(order, what));
-            let Some(((result, fault), recorded)) = self.on_prefix(at, carry_out) else { return };
+            let Some(((result, fault), recorded)) = self.on_prefix(at, flushed.is_some(), carry_out) else { return };
+            if is_halt {
+                self.read_back_halt(at);
+            }
             if self.agent_fault_happened(at, fault) {
                 return;
             }

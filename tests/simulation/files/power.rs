@@ -44,13 +44,14 @@ impl World {
         self.node_dies(at);
     }
 
-    /// Does a step on the prefix directory; now and then what it changed there is returned, too.
+    /// Does a step of an agent; one that is `examined` returns now and then what it changed below the prefix, too.
     pub fn on_prefix<T>(
         &mut self,
         at: NodeIndex,
+        examined: bool,
         work: impl FnOnce(&SimulatedAgent) -> T,
     ) -> Option<(T, Option<Recorded>)> {
-        let is_recorded = self.dice.percent(10);
+        let is_recorded = examined && self.dice.percent(20);
         let files = self.files.as_mut()?;
         files.tally.steps += 1;
         let agent = files.node(at).agent.as_ref()?;

@@ -1,6 +1,6 @@
 //! What is in the directories of a node, in the terms of the model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -22,27 +22,71 @@ use crate::world::World;
 type Key = (CheckpointId, Rank);
 
 /// A redundancy file is known by its name and its bytes.
-fn hash_of(path: &Path) -> Option<u64> {
+fn hash_of(name: FileName, bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (path.file_name()?, fs::read(path).ok()?).hash(&mut hasher);
-    Some(hasher.finish())
+    (name, bytes).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A file in cache as it was read last, and its meta file: most are the same after the next step.
+pub(super) struct KnownFile {
+    of: Key,
+    bytes: Vec<u8>,
+    meta: Vec<u8>,
+    sealed: bool,
+    bytes_are: BytesAre,
+}
+
+/// What the bytes of a file are.
+#[derive(Clone)]
+enum BytesAre {
+    Application(Content),
+    /// Of this hash: which files they were computed from may become known later.
+    Redundancy(u64),
+}
+
+impl BytesAre {
+    fn of(name: FileName, bytes: &[u8], sealed: bool) -> BytesAre {
+        match name {
+            FileName::Application { .. } => BytesAre::Application(content_of(bytes, sealed)),
+            FileName::Parity { .. } => BytesAre::Redundancy(hash_of(name, bytes)),
+        }
+    }
 }
 
 impl Files {
-    pub(super) fn content(&self, name: FileName, path: &Path, sealed: bool) -> Content {
-        let known = || Some(Content::Parity(self.encoded.get(&hash_of(path)?)?.clone()));
-        match name {
-            FileName::Application { .. } => content_of(&fs::read(path).unwrap_or_default(), sealed),
-            FileName::Parity { .. } if sealed => known().unwrap_or(Content::Garbage),
-            FileName::Parity { .. } => Content::Torn,
+    pub(super) fn content(&self, name: FileName, bytes: &[u8]) -> Content {
+        self.recognise(BytesAre::of(name, bytes, true), true)
+    }
+
+    fn recognise(&self, bytes: BytesAre, sealed: bool) -> Content {
+        match bytes {
+            BytesAre::Application(content) => content,
+            BytesAre::Redundancy(hash) if sealed => {
+                self.encoded.get(&hash).map_or(Content::Garbage, |parity| Content::Parity(parity.clone()))
+            }
+            BytesAre::Redundancy(_) => Content::Torn,
         }
     }
 
-    fn file(&self, (checkpoint, rank): Key, name: &str, path: &Path) -> File {
+    fn file(&self, of: Key, name: &str, path: &Path) -> File {
         let name = FileName::parse(name);
-        let sealed = Meta::of_usable(path, checkpoint, rank, None).is_ok();
-        let content = self.content(name, path, sealed);
-        File { name, content, sealed, there: path.exists() }
+        let Ok(bytes) = fs::read(path) else {
+            return File { name, content: Content::Torn, sealed: false, there: false };
+        };
+        let meta = fs::read(Meta::path_for(path)).unwrap_or_default();
+        let mut known = self.known.lock().unwrap();
+        let unchanged = known.get(path).filter(|known| (known.of, &known.bytes, &known.meta) == (of, &bytes, &meta));
+        let (sealed, bytes_are) = match unchanged {
+            Some(known) => (known.sealed, known.bytes_are.clone()),
+            None => {
+                let sealed = Meta::of_usable(path, of.0, of.1, None).is_ok();
+                let bytes_are = BytesAre::of(name, &bytes, sealed);
+                known.insert(path.to_owned(), KnownFile { of, bytes, meta, sealed, bytes_are: bytes_are.clone() });
+                (sealed, bytes_are)
+            }
+        };
+        File { name, content: self.recognise(bytes_are, sealed), sealed, there: true }
     }
 
     fn held(&self, at: NodeIndex) -> Option<BTreeMap<Key, (Held, Vec<PathBuf>)>> {
@@ -80,6 +124,10 @@ impl Files {
     }
 }
 
+fn base_name_of(directory: &Path) -> String {
+    directory.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
 impl World {
     /// Reads what a node holds, if an agent has its directories open.
     pub fn read_back(&mut self, at: NodeIndex) {
@@ -94,7 +142,7 @@ impl World {
             generation: memory.generation,
             open: memory.open,
             restart: memory.restart,
-            direct: None,
+            direct: memory.direct.as_ref().map(|direct| (base_name_of(&direct.directory), BTreeMap::new())),
         });
         node.paths.clear();
         disk.held.clear();
@@ -130,11 +178,13 @@ impl World {
                 continue;
             };
             let Some(files) = &mut self.files else { return };
-            let hash = files.node(*at).paths.get(&(checkpoint, *rank, name)).and_then(|path| hash_of(path));
-            files
-                .encoded
-                .extend(hash.filter(|hash| !files.encoded.contains_key(hash)).map(|hash| (hash, parity.clone())));
-            self.read_back(*at);
+            let path = files.node(*at).paths.get(&(checkpoint, *rank, name));
+            let hash = path.and_then(|path| Some(hash_of(name, &fs::read(path).ok()?)));
+            if let Some(hash) = hash {
+                files.encoded.entry(hash).or_insert_with(|| parity.clone());
+            }
         }
+        // A node may have several members.
+        members.iter().collect::<BTreeSet<_>>().into_iter().for_each(|at| self.read_back(*at));
     }
 }

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use super::{FileRates, Tally};
+use super::Tally;
 use crate::scenario::Scenario;
-use crate::seeds::{failure_of, range_of, run_all};
+use crate::seeds::{failure_of, range_of, run_all, shorten};
 use crate::world::{Defect, World};
 
 /// A minute of one processor.
@@ -30,11 +30,15 @@ fn jobs_with_real_files_end_and_violate_no_invariant() {
     let all = Mutex::new(Tally::default());
     let tally = run_all(range_of("HOLDFAST_FILES_SEEDS", USUAL), |seed| {
         let (code, tally) = run(seed, Scenario::with_files(seed), false);
-        all.lock().unwrap().add(&tally);
+        all.lock().unwrap().add(tally);
         code
     });
-    println!("exit codes {:?}, slowest {:?}, {:?}", tally.codes, tally.slowest, all.lock().unwrap());
+    let happened = *all.lock().unwrap();
+    println!("exit codes {:?}, slowest {:?}, {happened:?}", tally.codes, tally.slowest);
     tally.check("HOLDFAST_FILES_SEED", "files::seeds::replay");
+    if std::env::var("HOLDFAST_FILES_SEEDS").is_err() {
+        assert_eq!(happened.missing(), [""; 0], "did not happen in any of the jobs");
+    }
 }
 
 #[test]
@@ -52,53 +56,30 @@ fn detects_each_injected_defect_of_files() {
     }
 }
 
+#[test]
+fn a_job_with_files_that_fails_becomes_short() {
+    let run = |seed, scenario| drop(World::with_files(seed, scenario, false, Some(Defect::FlushedByHalf)).run());
+    let fails = |seed: &u64| {
+        let scenario = Scenario::with_files(*seed);
+        let is_long = scenario.world() < 5 && scenario.faults.most > 3 && scenario.iterations > 2 && scenario.runs > 0;
+        is_long && failure_of(|| run(*seed, scenario)).is_some()
+    };
+    let seed = (0..1000).find(fails).unwrap();
+    let short = shorten(Scenario::with_files(seed), |scenario| run(seed, scenario));
+    let why = failure_of(|| run(seed, short.clone())).unwrap();
+    assert!(why.contains("indexed as complete"), "{why}");
+    assert_eq!((short.runs, short.faults.most), (0, 0), "the defect needs no faults");
+    assert!(short.iterations < Scenario::with_files(seed).iterations);
+}
+
 /// Runs the seed of `HOLDFAST_FILES_SEED` and prints a trace: of a shorter job that fails, too, if it fails.
 #[test]
 fn replay() {
     let Ok(seed) = std::env::var("HOLDFAST_FILES_SEED") else { return };
     let seed = seed.parse().unwrap();
-    let scenario = shorten(seed, Scenario::with_files(seed));
+    let scenario = shorten(Scenario::with_files(seed), |scenario| {
+        run(seed, scenario, false);
+    });
     println!("{scenario:#?}");
     println!("{:?}", run(seed, scenario, true));
-}
-
-/// A simpler scenario, or the same one if there is nothing to leave out.
-type Simplify = fn(&mut Scenario);
-
-const SIMPLIFICATIONS: &[Simplify] = &[
-    |scenario| scenario.runs = 0,
-    |scenario| scenario.faults.most /= 2,
-    |scenario| scenario.faults.most = scenario.faults.most.saturating_sub(1),
-    |scenario| scenario.iterations = (scenario.iterations - 1).max(1),
-    |scenario| scenario.faults.takeovers = false,
-    |scenario| scenario.faults.prefix_fails = false,
-    |scenario| scenario.faults.interference = false,
-    |scenario| (scenario.faults.dies_midway, scenario.faults.in_restarts, scenario.faults.lost_polls) = (0, 0, 0),
-    |scenario| scenario.files = scenario.files.map(|rates| FileRates { kills: 0, ..rates }),
-    |scenario| scenario.files = scenario.files.map(|rates| FileRates { errors: 0, ..rates }),
-    |scenario| scenario.files = scenario.files.map(|rates| FileRates { power: 0, ..rates }),
-];
-
-/// Leaves out of a job that fails what it fails without, until nothing more can be left out.
-fn shorten(seed: u64, mut scenario: Scenario) -> Scenario {
-    let fails = |scenario: &Scenario| {
-        failure_of(|| {
-            run(seed, scenario.clone(), false);
-        })
-    };
-    let Some(mut why) = fails(&scenario) else { return scenario };
-    loop {
-        let simpler = SIMPLIFICATIONS.iter().find_map(|simplify| {
-            let mut simpler = scenario.clone();
-            simplify(&mut simpler);
-            let is_other = format!("{simpler:?}") != format!("{scenario:?}");
-            fails(&simpler).filter(|_| is_other).map(|why| (simpler, why))
-        });
-        match simpler {
-            Some(found) => (scenario, why) = found,
-            None => break,
-        }
-    }
-    println!("the shortest job of this seed that fails: {why}");
-    scenario
 }

@@ -98,6 +98,9 @@ pub enum CallError {
     /// A process of a rank joined after another one of the same rank had made further calls.
     #[error("rank {0} has used its checkpoints in a process that has ended: another process cannot continue its run")]
     JoinedLate(Rank),
+    /// Ranks have results that this leader does not know: they could not be saved, and its agent was restarted.
+    #[error("the results of an earlier call could not be saved before the leader's agent ended: the run cannot go on")]
+    ResultsLost,
     #[error("generation {0} is over")]
     GenerationOver(Generation),
     /// All ranks together gave more than can be sent to each of them.
@@ -139,6 +142,7 @@ impl CallError {
             | CallError::NotSaved { .. }
             | CallError::Container(_)
             | CallError::NoContainer
+            | CallError::ResultsLost
             | CallError::File(
                 FileError::Store(_)
                 | FileError::Record { .. }
@@ -218,7 +222,7 @@ impl CallError {
             }
             CallError::NoRun => "start the program with `holdfast run`",
             CallError::NothingToRead => "route files after start_checkpoint",
-            CallError::NotSaved { .. } | CallError::File(FileError::Record { .. }) => {
+            CallError::NotSaved { .. } | CallError::ResultsLost | CallError::File(FileError::Record { .. }) => {
                 "check whether its file system is full or read-only"
             }
             _ => return None,

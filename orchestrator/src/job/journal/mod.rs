@@ -30,4 +30,4 @@ mod tests;
 pub mod writer;
 
 pub use file::{JournalFile, replay};
-pub use writer::{JournalWriter, Written};
+pub use writer::{JournalWriter, StateStore, Written};

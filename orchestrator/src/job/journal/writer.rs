@@ -53,11 +53,8 @@ impl JournalWriter {
     pub fn start(prefix: PathBuf, state: JobState, claim: Option<Claim>) -> std::io::Result<Self> {
         let (orders, received) = std_mpsc::channel();
         let (report, written) = mpsc::unbounded_channel();
-        let mut store = StateStore { prefix, state, claim, journal: None, state_bytes: 0, failed: false };
         std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
-            if store.may_write() {
-                store.replace_all();
-            }
+            let mut store = StateStore::begin(prefix, state, claim);
             while let Ok(order) = received.recv() {
                 let WriteOrder { commit, changes, sync, last } = order;
                 store.write(changes, sync, last);
@@ -96,8 +93,9 @@ impl JournalWriter {
     }
 }
 
-/// The state of the thread.
-struct StateStore {
+/// What the thread does: the state, and its journal while that can be written.
+#[derive(Debug)]
+pub struct StateStore {
     prefix: PathBuf,
     /// The state with all changes, written or not.
     state: JobState,
@@ -110,7 +108,22 @@ struct StateStore {
 }
 
 impl StateStore {
-    fn write(&mut self, changes: StateChanges, sync: bool, last: bool) {
+    /// Writes the complete state, and begins a new journal.
+    pub fn begin(prefix: PathBuf, state: JobState, claim: Option<Claim>) -> Self {
+        let mut store = StateStore { prefix, state, claim, journal: None, state_bytes: 0, failed: false };
+        if store.may_write() {
+            store.replace_all();
+        }
+        store
+    }
+
+    /// True if changes could not be written: until the complete state is, the job cannot be taken over.
+    pub fn is_behind(&self) -> bool {
+        self.failed
+    }
+
+    /// Writes changes, with `last` as part of the complete state.
+    pub fn write(&mut self, changes: StateChanges, sync: bool, last: bool) {
         let entry = (!changes.is_empty()).then_some(changes);
         if let Some(changes) = &entry {
             if self.state.apply(changes.clone()).is_err() {

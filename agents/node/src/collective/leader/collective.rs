@@ -22,7 +22,8 @@ pub(super) async fn carry_out(cx: Context, seq: u64, calls: Calls) -> Arc<Outcom
     let mut memory = cx.memory(|memory| memory.clone());
     memory.seq = seq;
     memory.outcome = outcome.clone();
-    // The driver reports a failure. The run can go on; only a restart of this agent would now repeat the collective.
+    // The driver reports a failure. The run can go on; only a restart of this agent before the next results are saved
+    // ends it, with an error at the next call.
     let _ = files::save_memory(&cx, memory).await;
     // Not before: until then, a repeated call is answered with the results of the previous collective.
     cx.memory(|memory| {

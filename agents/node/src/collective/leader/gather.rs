@@ -71,8 +71,8 @@ impl Gather {
     /// Adds calls, which may be repeated. True if their collective has ended already and its results must be sent
     /// again.
     pub(super) fn receive(&mut self, seq: u64, calls: Vec<(Rank, Call)>) -> bool {
-        // A rank that has its answer never asks again, and no rank can be two collectives ahead of another: anything
-        // else comes from a faulty program, and only costs the memory of what it sent.
+        // A rank that has its answer never asks again. A rank can be one collective ahead of one that is repeated:
+        // anything else comes from a faulty program, and only costs the memory of what it sent.
         if seq <= self.ended {
             return seq == self.ended && !calls.is_empty();
         }
@@ -95,6 +95,12 @@ impl Gather {
     /// True if all ranks have made a later call than this, so that the caller is another process of its rank.
     pub(super) fn is_past(&self, seq: u64) -> bool {
         seq < self.ended
+    }
+
+    /// True if ranks that make this call have results that were not saved: those of a collective that has not ended
+    /// here. It cannot be repeated, because they do not call it again.
+    pub(super) fn is_ahead(&self, seq: u64) -> bool {
+        !self.under_way && seq > self.ended + 1
     }
 
     /// Takes the calls of the next collective, if all ranks have made it and none is under way.

@@ -97,11 +97,13 @@ impl LeaderMachine {
                 }
                 LeaderEvent::Received { node, message: ToLeader::Calls { seq, calls } } => {
                     let rank = calls.first().map(|(rank, _)| *rank);
-                    if let Some(rank) = rank.filter(|_| self.gather.is_past(seq) && dispatch.can_reach(&node)) {
-                        let error = match state.memory.finalized {
-                            true => CallError::Finalized,
-                            false => CallError::JoinedLate(rank),
-                        };
+                    let refusal = rank.and_then(|rank| match state.memory.finalized {
+                        _ if self.gather.is_ahead(seq) => Some(CallError::ResultsLost),
+                        _ if !self.gather.is_past(seq) => None,
+                        true => Some(CallError::Finalized),
+                        false => Some(CallError::JoinedLate(rank)),
+                    });
+                    if let Some(error) = refusal.filter(|_| dispatch.can_reach(&node)) {
                         actions.push(LeaderAction::Answer {
                             nodes: vec![node],
                             seq,

@@ -30,6 +30,17 @@ fn results_that_cannot_be_saved_are_sent_nevertheless() {
 }
 
 #[test]
+fn ranks_get_an_error_if_their_last_results_were_not_saved_before_the_leader_was_restarted() {
+    let mut world = World::new();
+    world.init();
+    world.fail_work(|work| matches!(work, LeaderWork::SaveMemory(memory) if memory.seq == 2).then(disk_full));
+    assert_eq!(world.call(Call::ShouldExit), Ok(Reply::Flag(false)));
+    world.restart_leader(None);
+    let failure = world.call(Call::Need).unwrap_err();
+    assert!(failure.message.contains("could not be saved"), "{failure}");
+}
+
+#[test]
 fn a_restarted_leader_answers_the_last_collective_again_without_repeating_it() {
     let mut world = World::new();
     world.init();
