@@ -380,7 +380,7 @@ fn data_without_protection_needs_the_permission_of_the_site() {
     fs::write(file, "HOLDFAST_PLAIN_DATA=1\n").unwrap();
     let ran = with("plain", &["check", "--explain"], &[]);
     assert_eq!(setting(&ran, "checkpoint.data_plane"), "plain line 3");
-    assert!(ran.out.contains("nobody is kept from changing them"), "{}", ran.out);
+    assert!(ran.out.contains("can be read and changed on the network"), "{}", ran.out);
 }
 
 #[test]

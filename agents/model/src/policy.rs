@@ -123,7 +123,7 @@ pub enum DataPlane {
     /// TLS.
     #[default]
     Encrypted,
-    /// A keyed checksum for each piece: whoever changes one is detected.
+    /// A keyed checksum for each piece: a change is detected.
     Authenticated,
     /// A CRC32C for each piece: damage is detected, an attacker is not.
     Plain,

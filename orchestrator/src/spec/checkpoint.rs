@@ -126,14 +126,9 @@ impl Checkpoint {
     /// What `data_plane` protects from.
     pub fn protection_on_the_network(&self) -> &'static str {
         match self.data_plane {
-            DataPlane::Encrypted => "nobody on the network can read or change the data of checkpoints",
-            DataPlane::Authenticated => {
-                "who can listen on the network reads the data of checkpoints; nobody there can change them"
-            }
-            DataPlane::Plain => {
-                "who can listen on the network reads the data of checkpoints, and nobody is kept from changing them; \
-                 damage is detected"
-            }
+            DataPlane::Encrypted => "the data of checkpoints cannot be read on the network, and a change is detected",
+            DataPlane::Authenticated => "the data of checkpoints can be read on the network, and a change is detected",
+            DataPlane::Plain => "the data of checkpoints can be read and changed on the network; damage is detected",
         }
     }
 

@@ -99,7 +99,7 @@ impl World {
         Some(PlannedFault { fault, at: 1 + self.dice.below(most) })
     }
 
-    /// A fault in the next step of the orchestrator, now and then. It is not killed where nobody could take over: where
+    /// A fault in the next step of the orchestrator, now and then. It is not killed where none could take over: where
     /// that is not allowed for, and while its state could not be written.
     pub fn plan_orchestrator_fault(&mut self) -> Option<PlannedFault> {
         let planned = self.plan_call_fault()?;
