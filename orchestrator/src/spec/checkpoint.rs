@@ -114,9 +114,9 @@ keys! {
         /// While agents compute redundancy or send files to each other, an agent waits this long for the next data of
         /// another one, and a quarter as long for its connection. Then the step has failed; it is tried 8 times.
         stream_timeout: Duration = duration().or(Duration::from_secs(120)),
-        /// What protects the data of checkpoints between agents. `encrypted`: TLS. `authenticated`: a keyed checksum;
-        /// who listens can read the data, and nobody can change it. `plain`: a CRC32C against damage, for networks of
-        /// which the site allows it (`HOLDFAST_PLAIN_DATA=1` in its `scr.conf`). All else is always sent over TLS.
+        /// What protects the data of checkpoints between agents. `encrypted`: TLS. `authenticated`: a keyed checksum,
+        /// which detects every change but does not hide the data. `plain`: a CRC32C against damage; only where the site
+        /// allows it (`HOLDFAST_PLAIN_DATA=1` in its `scr.conf`). All else is always sent over TLS.
         data_plane: DataPlane = choice().or(DataPlane::Encrypted),
     }
     checked by Checkpoint::check;

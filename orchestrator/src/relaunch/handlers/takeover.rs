@@ -47,7 +47,8 @@ impl Machine {
                 let to = self.names_of(self.healthy_nodes());
                 out.push(Action::Prepare { generation, placement: self.current_placement(), to });
             }
-            Phase::Running if self.state.active.as_ref().is_some_and(|active| active.facts.started) => {
+            // A step whose start was not recorded may run for long: it is lost only if its supervisor wrote nothing.
+            Phase::Running => {
                 out.push(Action::FollowStep { generation, placement: self.current_placement() });
                 self.repeat_halt(out);
                 // The earlier orchestrator may have died while it sent a new address of an agent to the others.
@@ -56,10 +57,6 @@ impl Machine {
                         .zip(&self.state.nodes)
                         .filter_map(|(position, node)| node.is_healthy().then_some(position)),
                 );
-            }
-            Phase::Running => {
-                let reason = "it is not known whether it was launched".to_owned();
-                self.step_lost(now, generation, reason, out);
             }
             Phase::Ending { .. } => {
                 let up = |position: &&u32| self.state.nodes[**position as usize].is_healthy();

@@ -60,7 +60,7 @@ fn a_step_that_cannot_be_followed_is_ended_and_launched_again() {
 }
 
 #[test]
-fn a_launch_that_may_have_begun_is_ended_first() {
+fn a_launch_that_was_not_recorded_as_begun_is_followed_and_if_it_did_not_begin_repeated() {
     let mut world = World::new(config(4, 4));
     let actions = world.machine.begin(ms(0));
     for action in actions {
@@ -72,8 +72,11 @@ fn a_launch_that_may_have_begun_is_ended_first() {
     (0..4).for_each(|node| drop(world.only(Event::RunPrepared { node: name(node), generation: Generation(1) })));
     assert_eq!(world.launches().len(), 1);
     let actions = taken_over(&mut world);
-    assert!(actions.iter().any(|action| matches!(action, Action::KillRanks { generation: Generation(1), .. })));
+    let follow = |action: &Action| matches!(action, Action::FollowStep { generation: Generation(1), .. });
+    assert!(actions.iter().any(follow), "its ranks may be running");
     world.perform(actions);
+    assert_eq!((world.generation(), world.launches().len()), (Generation(1), 1));
+    world.happens(Event::StepLost { generation: Generation(1), reason: "its supervisor wrote nothing".into() });
     assert_eq!(world.generation(), Generation(2));
     assert_eq!(world.launches().len(), 2);
 }
