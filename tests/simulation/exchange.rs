@@ -56,10 +56,15 @@ pub fn damaged_file() -> Failure {
 
 /// Why a rank's files cannot be sent.
 fn fault(held: &Held, verified: bool) -> Option<Failure> {
-    if held.files.iter().all(|file| file.can_be_read(verified)) {
+    fault_of(held.files.iter(), verified)
+}
+
+/// Why these files cannot be read.
+fn fault_of<'a>(mut files: impl Iterator<Item = &'a File> + Clone, verified: bool) -> Option<Failure> {
+    if files.clone().all(|file| file.can_be_read(verified)) {
         return None;
     }
-    let present = held.files.iter().all(|file| file.can_be_read(false));
+    let present = files.all(|file| file.can_be_read(false));
     Some(if present { damaged_file() } else { Failure::new(FailureKind::Io, "a file cannot be read") })
 }
 
@@ -107,15 +112,14 @@ fn lefts(checkpoint: CheckpointId, group: &GroupWork, member: usize, disks: &[&D
 }
 
 /// Computes the parity of all members for each of them.
-pub fn parity(checkpoint: CheckpointId, group: &GroupWork, disks: &[&Disk]) -> Vec<Option<Effect>> {
-    let readable = |(rank, disk): (Rank, &Disk)| {
-        disk.get(checkpoint, rank).is_none_or(|held| held.application().all(|file| file.there && file.sealed))
+pub fn parity(checkpoint: CheckpointId, group: &GroupWork, disks: &[&Disk], verified: bool) -> Vec<Option<Effect>> {
+    let application_fault = |(rank, disk): (Rank, &Disk)| {
+        disk.get(checkpoint, rank).and_then(|held| fault_of(held.application(), verified))
     };
     let members = || group.members.iter().zip(disks).map(|((rank, _), disk)| (*rank, *disk));
-    if !members().all(readable) {
-        let unreadable = Failure::new(FailureKind::Io, "a file cannot be read");
-        let effect = |member| Effect::Failed(if readable(member) { lost_peer() } else { unreadable.clone() });
-        return members().map(|member| Some(effect(member))).collect();
+    let faults: Vec<Option<Failure>> = members().map(application_fault).collect();
+    if faults.iter().any(Option::is_some) {
+        return faults.into_iter().map(|fault| Some(Effect::Failed(fault.unwrap_or_else(lost_peer)))).collect();
     }
     let written = |(rank, disk): (Rank, &Disk)| disk.get(checkpoint, rank).map(Held::written).unwrap_or_default();
     let tolerance = tolerance(checkpoint, group, disks);

@@ -281,7 +281,7 @@ impl World {
         let verified = self.scenario.has_checksums();
         let effects = match &joint.kind {
             JointKind::Copy { rank } => copy(joint.checkpoint, *rank, disks[0], members[0], verified),
-            JointKind::Encode { group } => parity(joint.checkpoint, group, &disks),
+            JointKind::Encode { group } => parity(joint.checkpoint, group, &disks, verified),
             JointKind::Rebuild { group, missing } => rebuild(joint.checkpoint, group, missing, &disks, verified),
             JointKind::Transfer { rank } => transfer(joint.checkpoint, *rank, disks[0], members[0], verified),
         };

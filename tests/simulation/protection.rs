@@ -100,6 +100,11 @@ impl World {
         self.oracle.protected = self.oracle.protected.take().filter(|_| keep > 1);
     }
 
+    /// The orchestrator ignores what a leader reports that was frozen while the next generation began.
+    fn is_over(&self, generation: Generation) -> bool {
+        self.orchestrator.machine.generation() > generation
+    }
+
     /// A node whose files may be lost or damaged.
     fn is_unsound(&self, at: NodeIndex) -> bool {
         let node = &self.nodes[at as usize];
@@ -124,7 +129,7 @@ impl World {
         scheme: Scheme,
         protected: bool,
     ) {
-        if self.serving(at) != Some(generation) {
+        if self.serving(at) != Some(generation) || self.is_over(generation) {
             return;
         }
         if scheme.as_str() == "PREFIX" {
@@ -142,7 +147,7 @@ impl World {
 
     /// A checkpoint is reported as protected: every rank's files and each group's redundancy are complete.
     fn watch_protected(&mut self, at: NodeIndex, generation: Generation, checkpoint: CheckpointId, scheme: Scheme) {
-        if self.serving(at) != Some(generation) || scheme.as_str() == "PREFIX" {
+        if self.serving(at) != Some(generation) || scheme.as_str() == "PREFIX" || self.is_over(generation) {
             return;
         }
         if self.oracle.managed == Some(generation) {

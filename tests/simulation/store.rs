@@ -60,7 +60,7 @@ impl Held {
         self.application().all(|file| file.sealed && file.there)
     }
 
-    pub fn application(&self) -> impl Iterator<Item = &File> {
+    pub fn application(&self) -> impl Iterator<Item = &File> + Clone {
         self.files.iter().filter(|file| file.name.is_application())
     }
 
