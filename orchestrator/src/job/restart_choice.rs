@@ -62,10 +62,12 @@ pub fn check(spec: &JobSpec, again: bool, choice: &RestartChoice) -> Result<(), 
             match choice {
                 // The next orchestrator takes over: the caches are as they were.
                 RestartChoice::Newest => {
-                    let fitting = is_of_as_many(step, state.as_ref().and_then(in_cache));
-                    match step.checkpoint.restart.ranks {
-                        RestartRanks::Same => fitting?,
-                        RestartRanks::Any => fitting.map_err(|_| under_way())?,
+                    let ranks = state.as_ref().and_then(|state| state.snapshot.as_ref()?.ranks());
+                    let newest = state.as_ref().and_then(in_cache);
+                    let ranks = ranks.or(newest.as_ref().map(|newest| newest.ranks));
+                    fits(step, newest)?;
+                    if !runs_as_many(step, ranks) {
+                        return Err(under_way());
                     }
                 }
                 RestartChoice::Beginning | RestartChoice::Checkpoint(_) => return Err(under_way()),
@@ -111,6 +113,12 @@ fn fits(step: &Step, written: Option<Written>) -> Result<(), RunError> {
         RestartRanks::Same => is_of_as_many(step, written),
         RestartRanks::Any => Ok(()),
     }
+}
+
+/// True if the step has as many ranks as its run that is under way, or if that has none yet. A checkpoint of that run
+/// may be in the caches although the orchestrator that ended has not recorded it.
+fn runs_as_many(step: &Step, under_way: Option<u32>) -> bool {
+    under_way.is_none_or(|ranks| ranks == step.run.ranks)
 }
 
 fn is_of_as_many(step: &Step, written: Option<Written>) -> Result<(), RunError> {
@@ -216,6 +224,13 @@ mod tests {
             let expected = format!("checkpoint 8 of `job` was written by {ranks} ranks, and this run has 4; nothing");
             assert!(error.to_string().starts_with(&expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_run_under_way_is_taken_over_with_as_many_ranks() {
+        let step = step("source: scr");
+        assert!(runs_as_many(&step, None) && runs_as_many(&step, Some(4)));
+        assert!(!runs_as_many(&step, Some(3)));
     }
 
     #[test]
