@@ -16,7 +16,7 @@ use holdfast_wire::rank::{Call, Hello, Interface, LARGEST_CONTRIBUTION, TO_AGENT
 use holdfast_wire::{VERSION, socket};
 
 use crate::agents::{Cluster, JOB, Medium};
-use crate::figures::{Samples, title};
+use crate::figures::{Samples, once, title};
 use crate::{Extent, Result, loopback};
 
 /// The stack of a rank.
@@ -78,7 +78,7 @@ pub fn run(extent: Extent) -> Result<()> {
     seconds.show_seconds("until the last rank has its result", Some(moved));
     processor.show_seconds("  processor time of the agents", None);
     memory.show_seconds("the same bytes copied in memory, 2 threads", Some(moved));
-    println!("  {:<44} {:7.1} MiB", "the result", mebibytes(result));
+    once("the result", mebibytes(result), "MiB", "");
     leader.show("peak memory of the leader", "MiB");
     member.show("peak memory of the other agents", "MiB");
     Ok(())

@@ -16,7 +16,7 @@ use holdfast_model::{CheckpointId, ContainerPlaces, NodeName, PackedRank, Rank};
 use holdfast_wire::agent::CopyRequest;
 
 use crate::agents::{Cluster, JOB, Medium, drain_prefix};
-use crate::figures::{Samples, at_least, title};
+use crate::figures::{Samples, at_least, once, title};
 use crate::{Extent, Result};
 
 const NODES: usize = 16;
@@ -72,7 +72,7 @@ pub fn run(extent: Extent) -> Result<()> {
             ("fetch: operations on names", figures.fetch_operations),
         ] {
             if let Some(operations) = operations {
-                println!("  {what:<44} {operations:7}");
+                once(what, f64::from(u32::try_from(operations)?), "", "");
             }
         }
     }

@@ -119,10 +119,9 @@ fn measure(
     cluster.launch(extent)?;
     cluster.all("write")?;
     let complete = timed(cluster, |cluster| cluster.all("complete").map(Some))?;
-    let directory = tempfile::tempdir_in("/dev/shm")?;
-    let destination = directory.path().join(format!("scr.2026-01-01_00:00:00.77.{checkpoint}"));
+    let destination = cluster.prefix.join(format!("scr.2026-01-01_00:00:00.77.{checkpoint}"));
     let copy = timed(cluster, |cluster| drain(cluster, checkpoint, &destination, policy.on_flush).map(|()| None))?;
-    drop(directory);
+    std::fs::remove_dir_all(&destination)?;
     cluster.end_ranks()?;
     let restart = timed(cluster, |cluster| cluster.launch(extent).map(Some))?;
     let rebuild = if protected {

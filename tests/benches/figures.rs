@@ -1,4 +1,6 @@
-//! Medians, and the lines that print them.
+//! Medians, and the lines that print them. Each figure is noted for [`baseline`].
+
+use crate::baseline::{self, note};
 
 /// One figure, measured several times.
 #[derive(Clone, Debug, Default)]
@@ -39,38 +41,52 @@ impl Samples {
     pub fn show_seconds(&self, what: &str, bytes: Option<u64>) {
         let (median, least, most) = (self.median(), self.least(), self.most());
         let speed = bytes.map(|bytes| format!("   {:5.2} GB/s", bytes as f64 / median / 1e9)).unwrap_or_default();
-        println!("  {what:<44} {median:7.3} s   ({least:.3} to {most:.3}){speed}");
+        let base = note(what, median, "s");
+        println!("  {what:<44} {median:7.3} s   ({least:.3} to {most:.3}){speed}{base}");
     }
 
     /// Prints the figure in another unit.
     pub fn show(&self, what: &str, unit: &str) {
-        println!("  {what:<44} {:7.3} {unit}   ({:.3} to {:.3})", self.median(), self.least(), self.most());
+        let base = note(what, self.median(), unit);
+        println!("  {what:<44} {:7.3} {unit}   ({:.3} to {:.3}){base}", self.median(), self.least(), self.most());
     }
 }
 
 pub fn title(text: &str) {
+    baseline::heading(text);
     println!("\n{text}");
+}
+
+/// A figure that is measured once.
+pub fn once(what: &str, value: f64, unit: &str, remark: &str) {
+    let base = note(what, value, unit);
+    let digits = if value >= 1000.0 { 0 } else { 3 };
+    println!("  {what:<44} {value:7.digits$} {unit}{remark}{base}");
 }
 
 /// A ratio, for orientation.
 pub fn ratio(what: &str, ratio: f64) {
-    println!("  {what:<44} {ratio:7.2}");
+    let base = note(what, ratio, "");
+    println!("  {what:<44} {ratio:7.2}{base}");
 }
 
 /// A ratio that should be at most `aim`.
 pub fn at_most(what: &str, ratio: f64, aim: f64) {
     let verdict = if ratio <= aim { "met" } else { "missed" };
-    println!("  {what:<44} {ratio:7.2}     aim: at most {aim}: {verdict}");
+    let base = note(what, ratio, "");
+    println!("  {what:<44} {ratio:7.2}     aim: at most {aim}: {verdict}{base}");
 }
 
 /// A ratio that should be at least `aim`.
 pub fn at_least(what: &str, ratio: f64, aim: f64) {
     let verdict = if ratio >= aim { "met" } else { "missed" };
-    println!("  {what:<44} {ratio:7.2}     aim: at least {aim}: {verdict}");
+    let base = note(what, ratio, "");
+    println!("  {what:<44} {ratio:7.2}     aim: at least {aim}: {verdict}{base}");
 }
 
 /// A figure that should stay below `aim`.
 pub fn below(what: &str, value: f64, aim: f64, unit: &str) {
     let verdict = if value < aim { "met" } else { "missed" };
-    println!("  {what:<44} {value:7.3} {unit}   aim: below {aim} {unit}: {verdict}");
+    let base = note(what, value, unit);
+    println!("  {what:<44} {value:7.3} {unit}   aim: below {aim} {unit}: {verdict}{base}");
 }

@@ -42,7 +42,7 @@ fn verification(extent: Extent, target: &Path) -> Result<()> {
     let new = NewModel {
         release: Release::NEWEST,
         timestamp: 1,
-        engine: Engine::Graph,
+        engine: Engine::Burst,
         id: ModelId::documented("bench")?,
         config: b"{}".to_vec(),
     };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use holdfast::relaunch::{Action, AllocatedNode, Config, Event, HeldActions, Machine};
 use holdfast_model::{Generation, NodeName};
 
-use crate::figures::{Samples, below, title};
+use crate::figures::{Samples, below, once, title};
 use crate::{Extent, Result};
 
 /// Aim for placing and preparing the largest run, seconds.
@@ -40,7 +40,7 @@ pub fn run(extent: Extent) -> Result<()> {
         launched.show_seconds("agents up, placed, prepared, launched", None);
         relaunched.show_seconds("a node lost, relaunched", None);
         polled.show("an answered poll", "µs");
-        println!("  {:<44} {:7} syncs, {} bytes", "written for the relaunch", written.0, written.1);
+        once("written for the relaunch", written.1 as f64, "bytes", &format!("   {} syncs", written.0));
         below("agents up, placed, prepared, launched", launched.median(), AIM, "s");
         syncs.push(written.0);
     }

@@ -3,6 +3,8 @@
 //!     cargo bench                         all benchmarks, a few minutes
 //!     cargo bench -- encode index         only these two
 //!     cargo bench -- --smoke              all benchmarks, small and once: checks that they work
+//!     cargo bench -- --save FILE          stores the figures
+//!     cargo bench -- --compare FILE       prints the ratio of each figure to that of a stored run of this machine
 //!
 //! Every figure is the median of several tries, with the smallest and the largest value: other load on the
 //! machine is visible in the spread. A ratio compares with a limit that is measured between the same tries.
@@ -29,10 +31,12 @@
 //! * [`pairs_mirror`]: how old the checkpoints on the second node of a pair are; part of `pairs`;
 //! * [`polls`]: the cost of polling up to 10,000 agents;
 //! * `agents`, `protected`, `rank`, `variables_rank`, `rank_threads`, `pairs_copy`, `pairs_polling`, `simulated`,
-//!   `loopback`, `figures`: the agents, ranks and copies of a run, simulated agents, the limits, medians.
+//!   `loopback`, `figures`, `baseline`: the agents, ranks and copies of a run, simulated agents, the limits, medians,
+//!   stored figures.
 
 mod agents;
 mod allgather;
+mod baseline;
 mod checkpoint;
 mod containers;
 mod crc;
@@ -65,6 +69,7 @@ mod simulated_agents;
 mod variables;
 mod variables_rank;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The benchmark starts itself as ranks and as neighbours on the loopback; this variable selects the process's role.
@@ -167,13 +172,20 @@ fn main() -> ExitCode {
 
 fn measure() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (mut save, mut base) = (None, None);
     // `cargo bench` adds this; `cargo test --benches` does not, and only checks that the benchmarks work.
     let benchmark = arguments.iter().any(|argument| argument == "--bench");
     let extent = if benchmark && !arguments.iter().any(|argument| argument == "--smoke") { FULL } else { SMOKE };
     let mut wanted = Vec::new();
-    for argument in arguments {
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--bench" | "--smoke" => {}
+            "--save" | "--compare" => {
+                let file = arguments.next().ok_or_else(|| format!("`{argument}` needs the path of a file"))?;
+                let which = if argument == "--save" { &mut save } else { &mut base };
+                *which = Some(PathBuf::from(file));
+            }
             name if BENCHES.iter().any(|(known, _)| *known == name) => wanted.push(name.to_owned()),
             other => {
                 let known: Vec<_> = BENCHES.iter().map(|(name, _)| *name).collect();
@@ -181,10 +193,11 @@ fn measure() -> Result<()> {
             }
         }
     }
+    baseline::begin(extent.tries == 1, base.as_deref())?;
     for (name, run) in BENCHES {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
             run(extent).map_err(|error| format!("{name}: {error}"))?;
         }
     }
-    Ok(())
+    baseline::end(save.as_deref())
 }

@@ -22,7 +22,7 @@ use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::agents::{Cluster, living_threads_seconds};
-use crate::figures::{Samples, below, ratio, title};
+use crate::figures::{Samples, below, once, ratio, title};
 use crate::{Extent, PART, Result, pairs_mirror};
 
 pub const PERIOD: Duration = Duration::from_millis(1);
@@ -200,7 +200,8 @@ pub fn percentiles(what: &str, mut delays: Vec<f64>) -> f64 {
     }
     let at = |percent: usize| delays[(delays.len() * percent).div_ceil(100).saturating_sub(1)];
     let (p50, p99, most) = (at(50), at(99), at(100));
-    println!("  {what:<44} p50 {p50:.3} ms, p99 {p99:.3} ms, largest {most:.3} ms");
+    once(&format!("{what}, p50"), p50, "ms", "");
+    once(&format!("{what}, p99"), p99, "ms", &format!("   largest {most:.3} ms"));
     p99
 }
 
@@ -333,7 +334,7 @@ fn polling(pairs: u32, extent: Extent, seconds: u64) -> Result<()> {
     let (before, begun) = (living_threads_seconds(server_pid)?, Instant::now());
     thread::sleep(Duration::from_secs(extent.idle_seconds));
     let used = (living_threads_seconds(server_pid)? - before) / begun.elapsed().as_secs_f64() * 100.0;
-    println!("  {:<44} {used:7.3} %", "processor of the server, of one core");
+    once("processor of the server, of one core", used, "%", "");
     let mut delays = Vec::new();
     let awake = |pair| registry.copy(pair, Side::Replica).state == SlotState::Awake;
     let alarms = (0..pairs).filter(|pair| awake(*pair)).count();

@@ -16,7 +16,7 @@ use holdfast_model::NodeName;
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::trust;
 
-use crate::figures::{Samples, below, title};
+use crate::figures::{Samples, below, once, title};
 use crate::simulated::allocation::{Agency as _, Simulated, template};
 use crate::simulated::{address, node};
 use crate::simulated_agents::{Order, SimulatedAgents, unix_nanos};
@@ -73,16 +73,16 @@ async fn measure(count: usize, interval: Duration, long: Duration) -> Result<()>
         }
     }
     let connecting = (processor_seconds()? - processor) / count as f64 * 1e3;
-    println!("  {:<44} {:7.3} s", "all connected and answered", begun.elapsed().as_secs_f64());
-    println!("  {:<44} {connecting:7.3} ms   (adopted, connected, first report)", "processor an agent to connect");
+    once("all connected and answered", begun.elapsed().as_secs_f64(), "s", "");
+    once("processor an agent to connect", connecting, "ms", "   (adopted, connected, first report)");
 
     let (begun, processor) = (Instant::now(), processor_seconds()?);
     let answers = answers_within(&mut fleet, long, &mut Samples::default()).await?;
     let (seconds, used) = (begun.elapsed().as_secs_f64(), processor_seconds()? - processor);
-    println!("  {:<44} {:7.0} a second", "polls answered", answers as f64 / seconds);
-    println!("  {:<44} {:7.2} %", "processor, of one core", used / seconds * 100.0);
+    once("polls answered", answers as f64 / seconds, "a second", "");
+    once("processor, of one core", used / seconds * 100.0, "%", "");
     below("processor a poll", used / answers as f64 * 1e3, 0.05, "ms");
-    println!("  {:<44} {:7.1} KiB", "memory an agent", (resident()? - memory_before) / count as f64 / KIB);
+    once("memory an agent", (resident()? - memory_before) / count as f64 / KIB, "KiB", "");
 
     simulated.order(&Order::News { every: NEWS_EVERY })?;
     let mut latency = Samples::default();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_core::io_count::{self, IoCount};
 
-use crate::figures::title;
+use crate::figures::{once, title};
 use crate::polls::processor_seconds;
 use crate::simulated::job::{Job, Size};
 use crate::simulated_agents::SimulatedAgents;
@@ -52,10 +52,9 @@ impl Used {
         let seconds = (self.at - earlier.at).as_secs_f64();
         let processor = self.processor - earlier.processor;
         let (written, sent) = (written as f64 / 1024.0, (self.sent - earlier.sent) as f64 / 1024.0);
-        println!(
-            "  {what:<44} {seconds:7.3} s   processor {processor:.3} s, {syncs} syncs, {written:.0} KiB written, \
-            {sent:.0} KiB sent"
-        );
+        let remark = format!("   {syncs} syncs, {written:.0} KiB written, {sent:.0} KiB sent");
+        once(what, seconds, "s", &remark);
+        once(&format!("processor {what}"), processor, "s", "");
     }
 }
 
@@ -65,7 +64,7 @@ fn measure(size: Size) -> Result<()> {
     let supervisor = Path::new(env!("CARGO_BIN_EXE_holdfast"));
     let begun = Instant::now();
     let mut job = Job::launch(size, Box::new(agents.clone()), directory.path(), supervisor)?;
-    println!("  {:<44} {:7.3} s", "agents connected, ranks placed, launched", begun.elapsed().as_secs_f64());
+    once("agents connected, ranks placed, launched", begun.elapsed().as_secs_f64(), "s", "");
     job.ranks_run(1)?;
     // Data of the start of the ranks that is not on disk yet.
     thread::sleep(2 * size.poll);
@@ -77,6 +76,6 @@ fn measure(size: Size) -> Result<()> {
     Used::now(&agents)?.show_since(&launched, "until all ranks have reported");
     let before_end = Instant::now();
     let report = job.finish()?;
-    println!("  {:<44} {:7.3} s", "to the end of the job", before_end.elapsed().as_secs_f64());
+    once("to the end of the job", before_end.elapsed().as_secs_f64(), "s", "");
     if report.exit_code == 0 { Ok(()) } else { Err(format!("the job ended with {}", report.exit_code).into()) }
 }

@@ -100,9 +100,11 @@ impl World {
         self.oracle.protected = self.oracle.protected.take().filter(|_| keep > 1);
     }
 
-    /// The orchestrator ignores what a leader reports that was frozen while the next generation began.
+    /// A node has begun a later generation: a leader that was frozen meanwhile reports what does not hold any more, and
+    /// the orchestrator ignores it.
     fn is_over(&self, generation: Generation) -> bool {
-        self.orchestrator.machine.generation() > generation
+        let plans = self.nodes.iter().filter_map(|node| node.disk.plan.as_ref());
+        plans.map(|(plan, _)| plan.generation).any(|later| later > generation)
     }
 
     /// A node whose files may be lost or damaged.
