@@ -19,8 +19,10 @@
 //!   everything on the prefix directory, and for what the orchestrator records.
 //! * *the process* ([`replace_unsynced`], [`remove_unsynced`], …): no sync. The kernel
 //!   keeps what a process has written and renamed before it died. This is for everything in control and cache
-//!   directories: the files of a rebooted node count as lost, and its neighbours' redundancy restores them. A sync
-//!   would make every rank wait for a disk several times per file.
+//!   directories. In memory nothing is left after a reboot. On a disk files may be left that are not whole: their
+//!   CRC32s are compared before a restart, and redundancy restores those that differ; files without a CRC32 (LOCAL, or
+//!   `crc: {on_copy: false}`) are compared by size only. A sync would make every rank wait for a disk several times per
+//!   file.
 
 mod error;
 mod target;
