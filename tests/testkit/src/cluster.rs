@@ -1,9 +1,9 @@
 //! The cluster and the jobs on it.
 
 mod disk;
+mod shells;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::harness::ignore;
 
 pub use disk::SharedDisk;
+use shells::Shells;
 
 /// Time limit of every wait, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -49,6 +50,7 @@ struct Containers {
     made: Mutex<BTreeSet<&'static str>>,
     /// The shared file system as this machine sees it; `None` if it cannot be read here.
     shared: OnceLock<Option<PathBuf>>,
+    shells: Shells,
 }
 
 /// The clusters that no test uses, and the signal that there is one.
@@ -106,7 +108,8 @@ impl Containers {
         let (network, part) = subnet.rsplit_once('.').unwrap();
         let part = part.parse::<u8>().unwrap() + (number - 1);
         let name = if number == 1 { name } else { format!("{name}-{number}") };
-        Containers { name, subnet: format!("{network}.{part}"), made: Mutex::default(), shared: OnceLock::new() }
+        let subnet = format!("{network}.{part}");
+        Containers { name, subnet, made: Mutex::default(), shared: OnceLock::new(), shells: Shells::default() }
     }
 
     /// The fixed address of a machine: see `docker/cluster`.
@@ -134,20 +137,7 @@ impl Containers {
     }
 
     fn run_on(&self, machine: &str, user: &str, directory: &str, command: &str, input: &str) -> (String, i32) {
-        let container = self.container(machine);
-        let arguments = ["exec", "-i", "--user", user, "--workdir", directory, &container, "bash", "-c", command];
-        let mut child = Command::new("docker")
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.push_str(&String::from_utf8_lossy(&output.stderr));
-        (text, output.status.code().unwrap_or(-1))
+        self.shells.run(&self.container(machine), user, directory, command, input)
     }
 
     /// Sets the microseconds of processor time that each node gets in a period; `-1`: no limit.
@@ -194,6 +184,7 @@ impl Cluster {
 
     /// A command of the Docker engine on one of the machines: `kill`, `pause`, `unpause`.
     pub fn docker(&self, verb: &str, machine: &str) {
+        self.containers.shells.end(&self.containers.container(machine));
         checked(Command::new("docker").args([verb, &self.containers.container(machine)]).output().unwrap());
     }
 
