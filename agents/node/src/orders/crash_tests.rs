@@ -230,9 +230,10 @@ impl World {
             if result.is_err() {
                 self.others.iter().for_each(|node| node.agent.streams.cancel(number));
             }
-            let others: Vec<_> = others.into_iter().map(|other| other.join().unwrap()).collect();
-            result?;
-            others.into_iter().collect()
+            let others = others.into_iter().map(|other| other.join().unwrap());
+            // The first cause may be at any of them.
+            let errors: Vec<String> = [result.map(drop)].into_iter().chain(others).filter_map(Result::err).collect();
+            if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
         })
     }
 
