@@ -48,6 +48,8 @@ const OLDER: CheckpointId = CheckpointId(1);
 const NEW: CheckpointId = CheckpointId(2);
 /// The node that is interrupted, and its rank.
 const TESTED: u32 = 0;
+/// The leader tries a step as often if a link between the members breaks.
+const TRIES: u32 = 8;
 /// The files of each rank: one larger than the buffer of a redundancy file, one empty.
 const SIZES: [usize; 3] = [9000, 0, 700];
 
@@ -216,8 +218,21 @@ impl World {
         Ok(())
     }
 
-    /// An order of all nodes together, as the leader gives it: if the tested one fails, it is cancelled on the others.
+    /// An order of all nodes together, as the leader gives it: if the tested one fails, it is cancelled on the others,
+    /// and if a link between them broke, it is repeated.
     fn together(&self, tested: &Node, order: impl Fn(u32) -> Order) -> Result<(), String> {
+        let mut result = Ok(());
+        for _ in 0..TRIES {
+            result = self.together_once(tested, &order);
+            // As the leader does.
+            if !result.as_ref().is_err_and(|error| error.contains("the step is repeated")) {
+                break;
+            }
+        }
+        result
+    }
+
+    fn together_once(&self, tested: &Node, order: &impl Fn(u32) -> Order) -> Result<(), String> {
         let number = self.next();
         thread::scope(|scope| {
             let others: Vec<_> = self
