@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use holdfast_core::durable::{self, CreationMode};
+use procfs::{CpuInfo, Current as _, Meminfo};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
@@ -49,8 +51,13 @@ fn runs() -> MutexGuard<'static, Runs> {
     RUNS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins the run. `base` is a file that [`save`] wrote.
-pub fn begin(smoke: bool, base: Option<&Path>) -> Result<()> {
+/// Begins the run, which is to be stored in `file`. `base` is a file that `--save` wrote.
+pub fn begin(smoke: bool, file: Option<&Path>, base: Option<&Path>) -> Result<()> {
+    // Before minutes of measuring.
+    let directory = file.and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
+        return Err(format!("the run cannot be stored: {} is no directory", directory.display()).into());
+    }
     let machine = Machine::here()?;
     let base = base.map(|path| read(path, &machine, smoke)).transpose()?;
     *runs() = Runs { this: Run { machine, smoke, figures: BTreeMap::new() }, base, ..Runs::default() };
@@ -90,11 +97,12 @@ pub fn note(what: &str, value: f64, unit: &str) -> String {
         name.push('\'');
     }
     let of_base = runs.base.as_ref().map(|base| base.figures.get(&name).filter(|figure| figure.unit == unit));
-    let shown = match of_base.map(|figure| figure.map(|figure| figure.value)) {
+    let shown = match of_base.map(|figure| figure.map(|figure| value / figure.value)) {
         None => String::new(),
-        Some(Some(base)) => {
+        Some(Some(ratio)) => {
             runs.compared += 1;
-            format!("   {:.2} of the base", value / base)
+            // There is none to a figure of zero.
+            if ratio.is_finite() { format!("   {ratio:.2} of the base") } else { String::new() }
         }
         Some(None) => {
             runs.missing += 1;
@@ -105,7 +113,7 @@ pub fn note(what: &str, value: f64, unit: &str) -> String {
     shown
 }
 
-/// After the last figure: stores the run if it has a file, and says how much was compared.
+/// After the last figure: prints how many were compared, and stores the run if there is a file for it.
 pub fn end(file: Option<&Path>) -> Result<()> {
     let runs = runs();
     if runs.base.is_some() {
@@ -113,26 +121,17 @@ pub fn end(file: Option<&Path>) -> Result<()> {
     }
     let Some(path) = file else { return Ok(()) };
     let text = serde_json::to_string_pretty(&runs.this)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let stored = tempfile::NamedTempFile::new_in(directory).and_then(|file| {
-        fs::write(file.path(), text)?;
-        Ok(file.persist(path)?)
-    });
-    stored.map_err(|error| format!("cannot store the run in {}: {error}", path.display()))?;
+    durable::replace(path, CreationMode::Umask, text.as_bytes())?;
     println!("{} figures stored in {}", runs.this.figures.len(), path.display());
     Ok(())
 }
 
 impl Machine {
     fn here() -> Result<Self> {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
-        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-        let meminfo = fs::read_to_string("/proc/meminfo")?;
-        let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());
         Ok(Machine {
-            processor: model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default(),
+            processor: CpuInfo::current()?.model_name(0).unwrap_or_default().to_owned(),
             processors: std::thread::available_parallelism()?.get(),
-            memory_kib: total.ok_or("/proc/meminfo has no MemTotal")?.parse()?,
+            memory_kib: Meminfo::current()?.mem_total / 1024,
         })
     }
 }

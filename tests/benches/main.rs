@@ -193,7 +193,7 @@ fn measure() -> Result<()> {
             }
         }
     }
-    baseline::begin(extent.tries == 1, base.as_deref())?;
+    baseline::begin(extent.tries == 1, save.as_deref(), base.as_deref())?;
     for (name, run) in BENCHES {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
             run(extent).map_err(|error| format!("{name}: {error}"))?;
