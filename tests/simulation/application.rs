@@ -143,9 +143,8 @@ impl World {
 
     fn make_call(&mut self, generation: Generation, rank: Rank, call: Call) {
         if manages(&call) {
-            self.oracle.datasets_given_up(generation);
-        } else if self.oracle.managed == Some(generation) {
-            self.oracle.managed = None;
+            let newest = self.nodes.iter().filter_map(|node| node.disk.held.keys().next_back()).max();
+            self.oracle.datasets_given_up(generation, newest.map_or(CheckpointId::NONE, |(checkpoint, _)| *checkpoint));
         }
         let Some(application) = self.applications.get_mut(&generation) else { return };
         let state = &mut application.ranks[rank.index()];

@@ -59,9 +59,9 @@ pub struct Oracle {
     pub protected: Option<Protected>,
     /// The newest of those that survive the most losses, behind their number.
     pub strongest: Option<(usize, CheckpointId)>,
-    /// The application of this generation deletes datasets, or restarts from an older one, by the call that is
-    /// under way.
-    pub managed: Option<Generation>,
+    /// The application of this generation deleted datasets, or restarted from an older one: of those from the first one
+    /// to this one, none is expected any more. Redundancy that is made behind the application may be reported later.
+    pub given_up: Option<(Generation, CheckpointId)>,
     /// Nodes whose own directories prevented a restart.
     pub unfit: BTreeSet<NodeName>,
     /// The newest checkpoint since the last restart that bypassed the cache, and the nodes that have a record of it.
@@ -155,8 +155,8 @@ impl Oracle {
 
     /// The application deletes datasets by name or restarts from older ones: what was protected is not expected any
     /// more.
-    pub fn datasets_given_up(&mut self, generation: Generation) {
-        (self.protected, self.on_prefix, self.managed) = (None, None, Some(generation));
+    pub fn datasets_given_up(&mut self, generation: Generation, newest: CheckpointId) {
+        (self.protected, self.on_prefix, self.given_up) = (None, None, Some((generation, newest)));
         // It may also stay: there may be no such dataset.
         self.strongest = Some(UNKNOWN);
         self.restored.retain(|(of, _), _| *of != generation);

@@ -42,6 +42,14 @@ impl World {
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, protected, .. } => {
                 self.watch_complete(at, *generation, *checkpoint, *scheme, *protected);
             }
+            AgentEvent::CheckpointStarted { generation, checkpoint } => {
+                // One with a number that was given up is another one.
+                if let Some((of, newest)) = &mut self.oracle.given_up
+                    && of == generation
+                {
+                    *newest = (*newest).min(CheckpointId(checkpoint.0.saturating_sub(1)));
+                }
+            }
             AgentEvent::CheckpointProtected { generation, checkpoint, scheme, .. } => {
                 self.watch_protected(at, *generation, *checkpoint, *scheme);
             }
@@ -152,8 +160,7 @@ impl World {
         if self.serving(at) != Some(generation) || scheme.as_str() == "PREFIX" || self.is_over(generation) {
             return;
         }
-        if self.oracle.managed == Some(generation) {
-            // It was protected behind the application, which deletes it now.
+        if self.oracle.given_up.is_some_and(|(of, newest)| of == generation && checkpoint <= newest) {
             return;
         }
         let homes = self.homes(at);
