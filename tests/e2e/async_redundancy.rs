@@ -168,8 +168,10 @@ fn keys_of_asynchronous_redundancy_that_have_no_effect_are_refused() {
 
 #[test]
 fn a_checkpoint_whose_redundancy_is_being_made_is_flushed_and_drained_without_it() {
+    // Minutes of work, which nothing waits for.
+    let slow = "[{scheme: xor, set_size: 4, async: true, percent: 0.005}]";
     let world = World::new();
-    let job = job(&world, 0).flush("{every: 3, mode: async}").holding_after(3);
+    let job = job(&world, 0).redundancy(slow).flush("{every: 3, mode: async}").holding_after(3);
     let mut running = job.start();
     running.sees("its flush", |event| event["event"] == "flushed" && event["checkpoint"] == 3);
     assert!(!world.all("checkpoint_protected").iter().any(|event| event["checkpoint"] == 3), "the flush did not wait");
@@ -179,7 +181,7 @@ fn a_checkpoint_whose_redundancy_is_being_made_is_flushed_and_drained_without_it
     world.assert_nothing_is_left();
 
     let world = World::new();
-    let job = self::job(&world, 0).flush("{every: 0}").holding_after(3);
+    let job = self::job(&world, 0).redundancy(slow).flush("{every: 0}").holding_after(3);
     let mut running = job.start();
     running.sees("checkpoint 3 complete", is_complete);
     running.signal(Signal::TERM);

@@ -12,12 +12,13 @@
 //! has it does not get the report again. Memory, load and free space always vary: they count as changed when they
 //! differ by a sixteenth from the published values.
 
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_core::durable::Durability;
+use holdfast_core::durable::{self, Durability};
 use holdfast_core::owned::{Access, OwnedDirectory, OwnedError};
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::agent::{DirectoryHealth, HaltReport, Health, KeptDirectory, QuietRank};
@@ -43,6 +44,9 @@ const DIRECTORIES_CACHED: Duration = Duration::from_secs(3);
 const CHECK_IS_SLOW: Duration = Duration::from_millis(50);
 /// A directory is faulty after this many time limits even if its device works.
 const LONGEST_CHECK: u32 = 10;
+/// A directory counts as it was found last for so many rounds in which the agent has no descriptor or memory left to
+/// check it: that is no fault of the node, and may pass.
+const LONGEST_UNCHECKED: u32 = 10;
 /// How long a poll waits for the first check.
 const FIRST_CHECK_AWAITED: Duration = Duration::from_secs(3);
 /// A file that is created and removed to check whether a directory can be written. Not hidden, so that `ls` shows it if
@@ -93,6 +97,8 @@ struct Directories {
     found: Vec<DirectoryHealth>,
     /// When the last round of checks ended.
     checked: Option<Instant>,
+    /// The last rounds in which the agent was not able to check a directory.
+    unchecked: u32,
     /// The round that is under way.
     round: Option<CheckRound>,
 }
@@ -358,6 +364,7 @@ impl AgentStatus {
 
 /// Checks the directories one after the other. The lock is not held during a check.
 fn check_all(expected: &[ExpectedDirectory], directories: &Mutex<Directories>) {
+    let mut is_checked = true;
     for directory in expected {
         // The metadata of a directory that is in use is in memory, also if its disk is busy.
         let device = rustix::fs::stat(&directory.real).ok().and_then(|metadata| BlockDevice::of(metadata.st_dev));
@@ -365,29 +372,53 @@ fn check_all(expected: &[ExpectedDirectory], directories: &Mutex<Directories>) {
             round.device = device;
         }
         let found = check(directory);
-        if let Some(round) = &mut directories.lock().round {
+        let mut directories = directories.lock();
+        let found = found.unwrap_or_else(|error| {
+            is_checked = false;
+            directories.unchecked(directory, &error)
+        });
+        if let Some(round) = &mut directories.round {
             round.next(Instant::now(), found);
         }
     }
     let mut directories = directories.lock();
     let found = directories.round.take().map(|round| round.done).unwrap_or_default();
-    *directories = Directories { found, checked: Some(Instant::now()), round: None };
+    let unchecked = if is_checked { 0 } else { directories.unchecked + 1 };
+    *directories = Directories { found, checked: Some(Instant::now()), unchecked, round: None };
+}
+
+impl Directories {
+    /// The last state of a directory that the agent is not able to check.
+    fn unchecked(&self, directory: &ExpectedDirectory, error: &OwnedError) -> DirectoryHealth {
+        let last = self.found.iter().find(|found| found.path == directory.node_path);
+        match last.filter(|_| self.unchecked < LONGEST_UNCHECKED) {
+            Some(last) => {
+                tracing::warn!(directory = directory.node_path, %error, "directory_not_checked");
+                last.clone()
+            }
+            None => directory.faulty(format!("cannot be checked: {error}")),
+        }
+    }
+}
+
+impl ExpectedDirectory {
+    fn faulty(&self, fault: String) -> DirectoryHealth {
+        DirectoryHealth { path: self.node_path.clone(), fault: Some(fault), full: None, total: 0, available: 0 }
+    }
 }
 
 /// Checks one directory: that it exists, that no other user has a hand in it, that a file can be created and removed in
 /// it, and the size of its file system.
-fn check(expected: &ExpectedDirectory) -> DirectoryHealth {
-    let faulty = |fault: String| DirectoryHealth {
-        path: expected.node_path.clone(),
-        fault: Some(fault),
-        full: None,
-        total: 0,
-        available: 0,
-    };
+///
+/// # Errors
+/// The agent has no descriptor or memory left for the check.
+fn check(expected: &ExpectedDirectory) -> Result<DirectoryHealth, OwnedError> {
+    let faulty = |fault: String| Ok(expected.faulty(fault));
     let directory = match OwnedDirectory::open(&expected.real, EXISTING) {
         Ok(Some(directory)) => directory,
         Ok(None) => return faulty("cannot be reached: it does not exist".to_owned()),
         Err(refused @ OwnedError::Refused { .. }) => return faulty(format!("is not used: {refused}")),
+        Err(error) if is_exhaustion(&error) => return Err(error),
         Err(error) => return faulty(format!("cannot be reached: {error}")),
     };
     let (total, available) = match rustix::fs::fstatvfs(&directory) {
@@ -399,34 +430,35 @@ fn check(expected: &ExpectedDirectory) -> DirectoryHealth {
         Some(format!("is on a file system of {total} bytes, expected are {bytes}"))
     };
     let (mut fault, mut full) = (None, None);
-    if let Err(error) = probe(&directory) {
-        let reason = Some(format!("cannot be written: {error}"));
-        if is_full(&error) { full = reason } else { fault = reason }
+    match probe(&directory) {
+        Ok(()) => {}
+        Err(error) if is_exhaustion(&error) => return Err(error),
+        Err(error) if is_full(&error) => full = Some(format!("cannot be written: {error}")),
+        Err(error) => fault = Some(format!("cannot be written: {error}")),
     }
     let fault = fault.or_else(too_small);
-    DirectoryHealth { path: expected.node_path.clone(), fault, full, total, available }
+    Ok(DirectoryHealth { path: expected.node_path.clone(), fault, full, total, available })
+}
+
+fn is_exhaustion(error: &OwnedError) -> bool {
+    error.system().is_some_and(durable::is_exhaustion)
 }
 
 /// Checkpoints use the space: a file system that is full for a moment works, and what does not fit is dropped.
-fn is_full(error: &io::Error) -> bool {
+fn is_full(error: &OwnedError) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+    error.system().is_some_and(|source| matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
 }
 
 /// Writes one byte: an empty file can be created on a full file system.
-fn probe(directory: &OwnedDirectory) -> io::Result<()> {
-    let written = directory.truncate(PROBE, Access::Private).map(|mut file| file.write_all(b"x"));
+fn probe(directory: &OwnedDirectory) -> Result<(), OwnedError> {
+    let write = |mut file: File| {
+        let failed = |source| OwnedError::Io { action: "write", path: directory.path().join(PROBE), source };
+        file.write_all(b"x").map_err(failed)
+    };
+    let written = directory.truncate(PROBE, Access::Private).and_then(write);
     let removed = directory.remove_file(PROBE, Durability::Process);
-    written.map_err(io_error)??;
-    removed.map(drop).map_err(io_error)
-}
-
-/// Keeps the kind of an error that [`is_full`] recognises.
-fn io_error(error: OwnedError) -> io::Error {
-    match &error {
-        OwnedError::Io { source, .. } if is_full(source) => source.kind().into(),
-        _ => io::Error::other(error),
-    }
+    written.and(removed).map(drop)
 }
 
 /// The agent's resident memory in bytes; 0 if `/proc` cannot be read.
@@ -439,6 +471,9 @@ fn resident() -> u64 {
 mod tests {
     use std::fs;
 
+    use holdfast_core::crash::with_error;
+    use rustix::io::Errno;
+
     use super::*;
 
     fn expected(real: &Path, bytes: Option<u64>) -> ExpectedDirectory {
@@ -448,7 +483,7 @@ mod tests {
     #[test]
     fn a_directory_that_can_be_written_has_no_fault_and_stays_empty() {
         let directory = tempfile::tempdir().unwrap();
-        let health = check(&expected(directory.path(), Some(1)));
+        let health = check(&expected(directory.path(), Some(1))).unwrap();
         assert_eq!(health.fault, None);
         assert!(health.total > 0);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -457,19 +492,43 @@ mod tests {
     #[test]
     fn a_missing_directory_a_file_in_its_place_and_a_file_system_that_is_too_small_are_faults() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(check(&expected(&directory.path().join("missing"), None)).fault.unwrap().contains("cannot be reached"));
+        let fault = |real: &Path, bytes| check(&expected(real, bytes)).unwrap().fault.unwrap();
+        assert!(fault(&directory.path().join("missing"), None).contains("cannot be reached"));
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(check(&expected(&file, None)).fault.unwrap().contains("is not a directory"));
-        assert!(check(&expected(directory.path(), Some(u64::MAX))).fault.unwrap().contains("expected are"));
+        assert!(fault(&file, None).contains("is not a directory"));
+        assert!(fault(directory.path(), Some(u64::MAX)).contains("expected are"));
+    }
+
+    fn of(errno: Errno) -> OwnedError {
+        OwnedError::Io { action: "create", path: "/ssd/holdfast.probe".into(), source: errno.into() }
+    }
+
+    #[test]
+    fn a_directory_that_the_agent_is_not_able_to_check_counts_as_it_was_found_last_for_some_rounds() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = expected(base.path(), None);
+        let state = Mutex::new(Directories::default());
+        let first = state.lock().unchecked(&directory, &of(Errno::MFILE));
+        assert!(first.fault.unwrap().contains("cannot be checked"), "nothing is known of it");
+        let check = || {
+            state.lock().round = Some(CheckRound::begin(Instant::now()));
+            check_all(std::slice::from_ref(&directory), &state);
+            state.lock().found[0].fault.clone()
+        };
+        let unable = || {
+            let (fault, refused) = with_error(1, Errno::MFILE, check);
+            assert!(refused.is_some());
+            fault
+        };
+        assert_eq!(check(), None);
+        assert!((0..LONGEST_UNCHECKED).all(|_| unable().is_none()));
+        assert!(unable().unwrap().contains("cannot be checked"));
+        assert_eq!((check(), unable()), (None, None), "counted from the last check");
     }
 
     #[test]
     fn no_space_is_no_fault_and_a_file_system_that_is_read_only_or_faulty_is() {
-        let of = |errno: rustix::io::Errno| {
-            io_error(OwnedError::Io { action: "create", path: "/ssd/holdfast.probe".into(), source: errno.into() })
-        };
-        use rustix::io::Errno;
         assert!([Errno::NOSPC, Errno::DQUOT, Errno::FBIG].into_iter().all(|errno| is_full(&of(errno))));
         assert!(![Errno::ROFS, Errno::IO, Errno::ACCESS].into_iter().any(|errno| is_full(&of(errno))));
     }
@@ -502,7 +561,7 @@ mod tests {
         let found =
             vec![DirectoryHealth { path, fault: fault.map(str::to_owned), full: None, total: 1 << 40, available }];
         let checked = Some(Instant::now() + Duration::from_secs(600));
-        *monitor.directories.lock() = Directories { found, checked, round: None };
+        *monitor.directories.lock() = Directories { found, checked, ..Directories::default() };
     }
 
     fn monitor(expected: Vec<ExpectedDirectory>) -> HealthMonitor {

@@ -78,14 +78,11 @@ pub fn examine(
         };
         found.files.push(ExaminedFile { name: name.to_owned(), path, size, meta });
     }
-    let redundancy = found.files.iter().filter(|file| is_redundancy_file(&file.name)).count();
-    let expected = map.expected(checkpoint, rank);
-    let being_made =
-        redundancy > 0 && expected.is_some_and(|expected| expected as usize + redundancy == found.files.len());
+    let being_made = is_redundancy_being_made(map, checkpoint, rank);
     if let Some(fault) = in_redundancy.filter(|_| !being_made) {
         found.blame(fault);
     }
-    match expected {
+    match map.expected(checkpoint, rank) {
         Some(_) if being_made => {}
         Some(expected) if expected as usize != found.files.len() => {
             found.blame(format!(
@@ -103,6 +100,19 @@ pub fn examine(
     }
     found.complete = found.fault.is_none();
     Ok(found)
+}
+
+/// True if as many files are listed as are expected, apart from redundancy files that are being made.
+pub fn is_listed(map: &Filemap, checkpoint: CheckpointId, rank: Rank) -> bool {
+    map.is_complete(checkpoint, rank) || is_redundancy_being_made(map, checkpoint, rank)
+}
+
+/// True if the redundancy files that are listed are not expected yet: they are while the redundancy is made.
+fn is_redundancy_being_made(map: &Filemap, checkpoint: CheckpointId, rank: Rank) -> bool {
+    let is_redundancy = |path: &str| base_name(path).is_ok_and(is_redundancy_file);
+    let redundancy = map.files(checkpoint, rank).filter(|path| is_redundancy(path)).count();
+    let listed = map.files(checkpoint, rank).count();
+    redundancy > 0 && map.expected(checkpoint, rank).is_some_and(|expected| expected as usize + redundancy == listed)
 }
 
 impl Examined {

@@ -141,9 +141,10 @@ impl Store {
         Ok(found.complete)
     }
 
-    /// True if as many files of the rank are listed as are expected; they may be missing.
+    /// True if as many files of the rank are listed as are expected, apart from redundancy files that are being made;
+    /// they may be missing.
     pub fn is_listed(&self, checkpoint: CheckpointId, rank: Rank) -> bool {
-        self.filemaps.lock().holder(checkpoint, rank).is_some_and(|map| map.is_complete(checkpoint, rank))
+        self.filemaps.lock().holder(checkpoint, rank).is_some_and(|map| examine::is_listed(map, checkpoint, rank))
     }
 
     /// The node whose files these are copies of; `None` for a rank's own files.

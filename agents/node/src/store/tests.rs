@@ -101,6 +101,20 @@ fn an_unfinished_checkpoint_is_listed_and_not_complete() {
 }
 
 #[test]
+fn redundancy_that_is_being_made_is_not_counted_among_the_files_that_are_expected() {
+    let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
+    let (checkpoint, rank) = (CheckpointId(3), Rank(1));
+    let with = |files| {
+        store.set_expected(checkpoint, rank, rank, files).unwrap();
+        (store.is_listed(checkpoint, rank), store.has(checkpoint, rank).unwrap())
+    };
+    assert_eq!([with(2), with(1)], [(true, true); 2], "with its redundancy file, and before that is expected");
+    assert_eq!([with(0), with(3)], [(false, false); 2]);
+    store.unset_expected(checkpoint, rank, rank).unwrap();
+    assert!(!store.is_listed(checkpoint, rank));
+}
+
+#[test]
 fn a_run_with_other_ranks_takes_over_every_entry() {
     let (root, store) = fixture("a-xor4/killed-before-flush", "node1");
     store.begin_run(&[Rank(0), Rank(1), Rank(7)], &[base("node1")]).unwrap();
