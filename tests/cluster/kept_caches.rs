@@ -4,7 +4,7 @@
 use holdfast_testkit::cluster::{Job, NODES, heat, heat_of, until};
 
 /// Ends after the fourth checkpoint; continues when the file `go-on` exists.
-const HOLDS: [&str; 6] = ["--steps", "120", "--hold-at", "40", "--until", "go-on"];
+pub const HOLDS: [&str; 6] = ["--steps", "120", "--hold-at", "40", "--until", "go-on"];
 
 /// The source of the checkpoint of each restart of the job in `heat-run`.
 fn sources(job: &Job<'_>) -> Vec<String> {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use holdfast_testkit::fast_directory;
 use holdfast_testkit::harness::ignore;
 use tempfile::TempDir;
 
@@ -68,8 +69,10 @@ pub enum Link {
 
 impl World {
     pub fn new() -> World {
-        let directory = tempfile::tempdir().unwrap();
-        fs::create_dir(directory.path().join("results")).unwrap();
+        let directory = fast_directory();
+        for name in ["results", "tmp"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
         World { directory, nodes: None, variables: Vec::new() }
     }
 
@@ -190,9 +193,7 @@ impl World {
         fs::write(self.path().join("job.yaml"), spec).unwrap();
         let mut holdfast = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         holdfast.args(["run", "job.yaml"]).current_dir(self.path()).envs(self.variables.iter().copied());
-        if let Some(directory) = &self.nodes {
-            holdfast.env("TMPDIR", directory);
-        }
+        holdfast.env("TMPDIR", self.nodes.clone().unwrap_or_else(|| self.path().join("tmp")));
         quiet(&mut holdfast).output().unwrap()
     }
 

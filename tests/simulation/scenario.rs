@@ -138,6 +138,17 @@ impl Scenario {
         }
     }
 
+    /// Takes away nodes, first spares, then those of the run with their ranks. At least one stays.
+    pub fn limit_nodes(&mut self, most: NodeIndex) {
+        let config = &mut self.config;
+        self.nodes = self.nodes.min(most.max(1));
+        config.nodes.truncate(self.nodes as usize);
+        config.own_node = config.own_node.take().filter(|own| config.nodes.iter().any(|node| node.name == *own));
+        config.nodes_needed = config.nodes_needed.min(self.nodes);
+        config.min_nodes = config.min_nodes.min(config.nodes_needed);
+        config.ranks = config.nodes_needed * config.ranks_per_node;
+    }
+
     /// The checksums of all files are recorded.
     pub fn has_checksums(&self) -> bool {
         self.settings.crc.on_copy != CrcOnCopy::Never

@@ -153,6 +153,8 @@ type Simplify = fn(&mut Scenario);
 
 const SIMPLIFICATIONS: &[Simplify] = &[
     |scenario| scenario.runs = 0,
+    |scenario| scenario.limit_nodes(scenario.nodes / 2),
+    |scenario| scenario.limit_nodes(scenario.nodes - 1),
     |scenario| scenario.faults.most /= 2,
     |scenario| scenario.faults.most = scenario.faults.most.saturating_sub(1),
     |scenario| scenario.iterations = (scenario.iterations - 1).max(1),

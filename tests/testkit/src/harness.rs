@@ -16,6 +16,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 /// With this variable, an unmet requirement is a failure: for machines that are set up for all tests.
 const REQUIRE: &str = "HOLDFAST_REQUIRE_CLUSTER";
+/// The names of suites that another process runs at the same time, separated by blanks.
+const ELSEWHERE: &str = "HOLDFAST_SUITES_ELSEWHERE";
 /// Options of a harness that take their value from the next argument.
 const WITH_VALUE: [&str; 5] = ["--test-threads", "--skip", "--format", "--color", "--logfile"];
 
@@ -44,6 +46,10 @@ impl Test {
             None => self.name.to_owned(),
         }
     }
+
+    fn suite(&self) -> &'static str {
+        self.module.split_once("::").map_or(self.module, |(suite, _)| suite)
+    }
 }
 
 /// Ends the running test as ignored.
@@ -65,6 +71,12 @@ pub fn takes_minutes() {
 
 /// Runs the tests that the command line selects.
 pub fn run() -> ExitCode {
+    let suite = inventory::iter::<Test>.into_iter().next().map_or("", Test::suite);
+    let elsewhere = std::env::var(ELSEWHERE).unwrap_or_default();
+    if elsewhere.split_whitespace().any(|name| name == suite) {
+        println!("\n{suite} is left out: {ELSEWHERE} names it as one that another process runs");
+        return ExitCode::SUCCESS;
+    }
     let (filters, options) = split(std::env::args());
     let mut arguments = Arguments::from_iter(options);
     // These tests mostly wait for the processes that they start.
@@ -132,5 +144,9 @@ mod tests {
     fn a_test_is_named_without_its_suite() {
         assert_eq!(Test::new("cluster::hosts", "dies", || ()).path(), "hosts::dies");
         assert_eq!(Test::new("playbooks", "life", || ()).path(), "life");
+        assert_eq!(
+            ["cluster::hosts", "playbooks"].map(|it| Test::new(it, "", || ()).suite()),
+            ["cluster", "playbooks"]
+        );
     }
 }

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub use dice::Dice;
+use rustix::fs::{StatVfs, StatVfsMountFlags};
 use tempfile::TempDir;
 
 /// The directory of the unpacked fixtures of this name (`scr`, `fti`, `sion`, `jubatus`, `old`). Read only.
@@ -50,13 +51,16 @@ pub fn scratch_copy(source: &Path) -> TempDir {
     copy().unwrap_or_else(|error| panic!("cannot copy {}: {error}", source.display()))
 }
 
-/// A new directory in memory where there is a file system for that; for tests that write thousands of files.
+/// A new directory in memory, where there is a file system for that from which programs can be started; for tests that
+/// write many files: on a disk the kernel searches long for the number of a new file when many were just deleted.
 ///
 /// # Panics
 /// When it cannot be made.
 pub fn fast_directory() -> TempDir {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+    let can_start = |found: StatVfs| !found.f_flag.contains(StatVfsMountFlags::NOEXEC);
+    let is_suitable = memory.is_dir() && rustix::fs::statvfs(memory).is_ok_and(can_start);
+    if is_suitable { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
 /// Copies the content of a directory into another one that exists; links are copied as links.
