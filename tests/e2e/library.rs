@@ -291,7 +291,7 @@ fn a_second_step_does_not_restart_from_checkpoints_of_the_first() {
 fn ranks_that_use_another_control_base_are_reported() {
     let world = World::new();
     let job = LibraryJob { environment: vec![(CONTROL, "/elsewhere".to_owned())], ..LibraryJob::new(&world) };
-    job.start().ends_with(0).prints(&["no SCR control files below /tmp"]);
+    job.start().ends_with(0).prints(&["no files of SCR v1.1-8 below /tmp"]);
     assert_eq!(world.the("library_left_nothing")["base"], "/tmp");
     assert_eq!(world.all("checkpoint_complete").len(), 0);
     world.assert_nothing_is_left();
@@ -363,6 +363,37 @@ fn compiled(world: &World, name: &str, source: &str, options: &[&str]) {
     let mut command = world.command("cc");
     command.args(["-o", name, &format!("{name}.c")]).args(options);
     world.run(command).with_code(0);
+}
+
+#[test]
+fn a_program_of_a_later_library_is_refused_because_nothing_could_save_its_checkpoints() {
+    if which::which("cc").is_err() {
+        ignore("a C compiler is missing");
+    }
+    let world = World::new();
+    let library = world.path("libscr.so.0");
+    let later = "const char *path = \"%s/scr.dataset.%d\";\nint SCR_Init(void) { return path == 0; }\n";
+    compiled(&world, "libscr.so.0", later, &["-shared", "-fPIC", "-Wl,-soname,libscr.so.0"]);
+    let rpath = format!("-Wl,-rpath,{}", world.path("").display());
+    let main = "int SCR_Init(void);\nint main(void) { return SCR_Init(); }\n";
+    compiled(&world, "app", main, &[library.to_str().unwrap(), &rpath]);
+    let app = world.path("app");
+    let refused = format!("{} makes its checkpoints with {}, a later SCR", app.display(), library.display());
+    let srun = world.holdfast(["compat", "scr_srun", "-n4", app.to_str().unwrap()]);
+    // As other failures of SCR's commands.
+    world.run(srun).with_code(1).prints(&[&refused, "Holdfast's libscr"]);
+    for source in ["scr-files", "scr"] {
+        let spec = format!(
+            "job: later\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\nrun: {{nodes: 1, command: [{:?}]}}\n\
+             checkpoint: {{source: {source}}}\n",
+            world.prefix(),
+            app
+        );
+        let spec = world.write("later.yaml", &spec);
+        let mut command = world.holdfast(["run", "--dry-run"]);
+        command.arg(spec);
+        world.run(command).with_code(78).prints(&[&refused]);
+    }
 }
 
 #[test]

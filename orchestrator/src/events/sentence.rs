@@ -164,8 +164,8 @@ impl LogEvent {
                 format!("warning: generation {generation} starts from the beginning: {reason}")
             }
             LogEvent::LibraryLeftNothing { base, .. } => format!(
-                "no SCR control files below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
-                 system configuration file of their SCR library"
+                "no files of SCR v1.1-8 below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
+                 system configuration file of their SCR library, and that must not be a later version"
             ),
             LogEvent::JobStarted { job_id, nodes, prefix, virtual_nodes } => {
                 let kind = if *virtual_nodes { format!("{}, ", virtual_text(nodes.len())) } else { String::new() };

@@ -18,6 +18,8 @@ const FTI: [&str; 1] = ["libfti.so"];
 const VARIABLES: [&str; 1] = ["libholdfast_variables.so"];
 /// A function that only Holdfast's library has.
 const OWN_FUNCTION: &[u8] = b"HOLDFAST_Rank";
+/// In the paths that LLNL's library has used since v1.1.8; those of v1.1-8 have `checkpoint.` there.
+const LATER_PATH: &[u8] = b"scr.dataset.";
 /// Part of messages of Holdfast's libraries.
 const OWN_NAME: &[u8] = b"Holdfast";
 
@@ -72,6 +74,11 @@ impl Libraries {
     /// The path of LLNL's SCR library, if the program is linked with it: Holdfast's has the same name.
     pub fn scr_of_llnl(&self) -> Option<&Path> {
         self.named(&SCR).find(|path| !file_contains(path, OWN_FUNCTION))
+    }
+
+    /// The path of LLNL's SCR library, if it writes other files than v1.1-8, whose files Holdfast reads.
+    pub fn later_scr(&self) -> Option<&Path> {
+        self.scr_of_llnl().filter(|path| file_contains(path, LATER_PATH))
     }
 
     /// The library that makes the program's checkpoints, and the `checkpoint.source` that serves it; `None` if there is
@@ -130,6 +137,18 @@ mod tests {
         assert!(!of("libscr.so", "\x7fELF SCR_Init\0HOLDFAST_Rank\0"));
         assert!(!of("libscram.so.2", "\x7fELF sasl\0"));
         assert_eq!(Libraries::parse("\tlibscr.so.0 => not found\n").scr_of_llnl(), None);
+    }
+
+    #[test]
+    fn a_later_library_of_llnl_is_told_from_that_of_v1_1_8_by_its_paths() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("libscr.so.0");
+        let is_later = |content: &str| {
+            fs::write(&path, content).unwrap();
+            Libraries::parse(&format!("\tlibscr.so.0 => {} (0x00007f)\n", path.display())).later_scr().is_some()
+        };
+        assert!(is_later("SCR_Init\0%s/scr.dataset.%d\0") && !is_later("SCR_Init\0%s/checkpoint.%d\0"));
+        assert!(!is_later("HOLDFAST_Rank\0scr.dataset.%d\0"));
     }
 
     #[test]

@@ -148,7 +148,10 @@ impl RunError {
             | RunError::OtherKind { .. }
             | RunError::OtherPairs { .. }
             | RunError::Preflight(
-                PreflightError::Command { .. } | PreflightError::OtherSource { .. } | PreflightError::OtherMpi { .. },
+                PreflightError::Command { .. }
+                | PreflightError::OtherSource { .. }
+                | PreflightError::LaterScr { .. }
+                | PreflightError::OtherMpi { .. },
             ) => exit::CONFIGURATION,
             RunError::Allocation(error) if error.is_configuration() => exit::CONFIGURATION,
             RunError::Undrained { unwritable: true, .. } => exit::CANNOT_WRITE,
@@ -185,6 +188,12 @@ pub enum PreflightError {
          {needed}`", program.display(), library.display()
     )]
     OtherSource { program: PathBuf, library: PathBuf, found: &'static str, needed: &'static str },
+    #[error(
+        "{} makes its checkpoints with {}, a later SCR than v1.1-8: Holdfast does not read its files, and could not \
+         save them; link the program with Holdfast's libscr (docs/libscr.md)",
+        program.display(), library.display()
+    )]
+    LaterScr { program: PathBuf, library: PathBuf },
     #[error(
         "{}: {how} ({mpi}), and the launcher would start each rank as a program of its own; {remedy}",
         program.display()

@@ -50,6 +50,9 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
         return Err(PreflightError::Libraries { program, missing }.into());
     }
     let source = step.source.facts.agent.name;
+    if let Some(library) = libraries.later_scr().filter(|_| is_library(source)) {
+        return Err(PreflightError::LaterScr { program, library: library.to_owned() }.into());
+    }
     if let Some((library, needed)) = libraries.source().filter(|(_, needed)| *needed != source && is_library(source)) {
         return Err(PreflightError::OtherSource { program, library: library.to_owned(), found: source, needed }.into());
     }
