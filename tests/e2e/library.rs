@@ -2,6 +2,7 @@
 //! [`library_program`], which leaves what that library leaves.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use holdfast_core::control::halt::HaltFile;
@@ -357,7 +358,21 @@ fn drain_saves_what_the_library_left_where_holdfast_launched_nothing() {
     world.assert_nothing_is_left();
 }
 
-/// Compiles a C program or library, which needs a compiler.
+/// A program that calls SCR_Init of a library with the name of LLNL's, which has this source: `app` and its library.
+fn program_of(world: &World, library: &str) -> (PathBuf, PathBuf) {
+    if which::which("cc").is_err() {
+        ignore("a C compiler is missing");
+    }
+    let name = "libscr.so.0";
+    compiled(world, name, library, &["-shared", "-fPIC", "-Wl,-soname,libscr.so.0"]);
+    let (app, library) = (world.path("app"), world.path(name));
+    let main = "int SCR_Init(void);\nint main(void) { return SCR_Init(); }\n";
+    let rpath = format!("-Wl,-rpath,{}", world.path("").display());
+    compiled(world, "app", main, &[library.to_str().unwrap(), &rpath]);
+    (app, library)
+}
+
+/// Compiles a C program or library.
 fn compiled(world: &World, name: &str, source: &str, options: &[&str]) {
     world.write(&format!("{name}.c"), source);
     let mut command = world.command("cc");
@@ -367,17 +382,9 @@ fn compiled(world: &World, name: &str, source: &str, options: &[&str]) {
 
 #[test]
 fn a_program_of_a_later_library_is_refused_because_nothing_could_save_its_checkpoints() {
-    if which::which("cc").is_err() {
-        ignore("a C compiler is missing");
-    }
     let world = World::new();
-    let library = world.path("libscr.so.0");
     let later = "const char *path = \"%s/scr.dataset.%d\";\nint SCR_Init(void) { return path == 0; }\n";
-    compiled(&world, "libscr.so.0", later, &["-shared", "-fPIC", "-Wl,-soname,libscr.so.0"]);
-    let rpath = format!("-Wl,-rpath,{}", world.path("").display());
-    let main = "int SCR_Init(void);\nint main(void) { return SCR_Init(); }\n";
-    compiled(&world, "app", main, &[library.to_str().unwrap(), &rpath]);
-    let app = world.path("app");
+    let (app, library) = program_of(&world, later);
     let refused = format!("{} makes its checkpoints with {}, a later SCR", app.display(), library.display());
     let srun = world.holdfast(["compat", "scr_srun", "-n4", app.to_str().unwrap()]);
     // As other failures of SCR's commands.
@@ -398,9 +405,6 @@ fn a_program_of_a_later_library_is_refused_because_nothing_could_save_its_checkp
 
 #[test]
 fn scr_srun_runs_a_program_of_the_library_without_a_spec() {
-    if which::which("cc").is_err() {
-        ignore("a C compiler is missing");
-    }
     let world = World::new();
     fs::create_dir_all(world.prefix()).unwrap();
     fs::create_dir_all(world.path("meeting")).unwrap();
@@ -409,12 +413,7 @@ fn scr_srun_runs_a_program_of_the_library_without_a_spec() {
         "#include <unistd.h>\nint SCR_Init(void) {{ return execl({:?}, \"app\", (char *)0); }}\n",
         std::env::current_exe().unwrap()
     );
-    compiled(&world, "libscr.so.0", &becomes, &["-shared", "-fPIC", "-Wl,-soname,libscr.so.0"]);
-    let main = "int SCR_Init(void);\nint main(void) { return SCR_Init(); }\n";
-    let library = world.path("libscr.so.0");
-    let rpath = format!("-Wl,-rpath,{}", world.path("").display());
-    compiled(&world, "app", main, &[library.to_str().unwrap(), &rpath]);
-    let app = world.path("app");
+    let (app, library) = program_of(&world, &becomes);
     let mut command = world.holdfast(["compat", "scr_srun", "-n4", app.to_str().unwrap()]);
     command
         .env("SCR_PREFIX", world.prefix())
