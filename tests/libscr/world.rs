@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 pub struct World {
     directory: TempDir,
-    /// Where the files of the virtual nodes are; `None`: in the temporary directory.
-    nodes: Option<PathBuf>,
+    /// The files of the virtual nodes are in this directory.
+    nodes: PathBuf,
     /// Variables of `holdfast run`.
     variables: Vec<(&'static str, &'static str)>,
 }
@@ -73,12 +73,13 @@ impl World {
         for name in ["results", "tmp"] {
             fs::create_dir(directory.path().join(name)).unwrap();
         }
-        World { directory, nodes: None, variables: Vec::new() }
+        let nodes = directory.path().join("tmp");
+        World { directory, nodes, variables: Vec::new() }
     }
 
     /// The files of the virtual nodes are in this directory.
     pub fn with_nodes_in(directory: &Path) -> World {
-        World { nodes: Some(directory.to_owned()), ..World::new() }
+        World { nodes: directory.to_owned(), ..World::new() }
     }
 
     /// Jobs get this variable.
@@ -192,8 +193,8 @@ impl World {
         );
         fs::write(self.path().join("job.yaml"), spec).unwrap();
         let mut holdfast = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-        holdfast.args(["run", "job.yaml"]).current_dir(self.path()).envs(self.variables.iter().copied());
-        holdfast.env("TMPDIR", self.nodes.clone().unwrap_or_else(|| self.path().join("tmp")));
+        holdfast.args(["run", "job.yaml"]).current_dir(self.path()).env("TMPDIR", &self.nodes);
+        holdfast.envs(self.variables.iter().copied());
         quiet(&mut holdfast).output().unwrap()
     }
 
