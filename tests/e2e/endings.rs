@@ -29,9 +29,11 @@ fn relaunches_with_progress_until_attempts_are_used() {
         Job::new(&world, 0).heat("--exit-at 3 --exit-rank 2").top("relaunch: {no_progress_limit: 9, attempts: 2}");
     job.run(90).prints(&["gave up after 2 relaunches (relaunch.attempts)", "failed with exit code 1"]);
     assert_eq!(world.all("generation_launched").len(), 3);
-    // The first that fails in each generation; the others lost their neighbour, or were killed.
+    // The first that fails in each generation; the others lost their neighbour, or were killed, and may have been gone
+    // before the launcher had reported how they ended.
     let (failed, ended) = (world.all("rank_failed"), world.all("rank_ended"));
-    assert_eq!((failed.len(), ended.len()), (3, 9));
+    assert_eq!(failed.len(), 3);
+    assert!((1..=9).contains(&ended.len()), "{ended:?}");
     assert!(failed.iter().all(|event| event["end"]["code"] == 1), "{failed:?}");
     let has_node = |event: &Value| event["node"] == format!("node{}", event["rank"]);
     assert!(failed.iter().chain(&ended).all(has_node), "{failed:?} {ended:?}");

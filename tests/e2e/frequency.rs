@@ -62,9 +62,9 @@ fn with_auto_rare_failures_make_checkpoints_rare() {
 #[test]
 fn a_time_is_the_interval_of_the_first_level_of_variables() {
     let world = World::new();
-    let job = Job::new(&world, 0).checkpoint("source: variables").checkpoint("every: 100ms").heat("--variables");
+    let job = Job::new(&world, 0).checkpoint("source: variables").checkpoint("every: 100ms");
+    let job = job.heat("--variables --step-delay 20ms");
     let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
-    let yaml = yaml.replace("\"--step-delay\", \"0\"", "\"--step-delay\", \"20ms\"");
     let spec = world.write("job.yaml", &yaml);
     world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
     assert!(world.all("checkpoint_complete").iter().any(|event| event["level"] == 1));

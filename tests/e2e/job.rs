@@ -153,7 +153,10 @@ impl<'a> Job<'a> {
             let words: Vec<String> = words.iter().map(|item| format!("{item:?}")).collect();
             words.join(", ")
         };
-        let mut command: Vec<String> = ["holdfast", "example", "heat", "--step-delay", "0"].map(str::to_owned).into();
+        let mut command: Vec<String> = ["holdfast", "example", "heat"].map(str::to_owned).into();
+        if !self.heat.iter().any(|argument| argument == "--step-delay") {
+            command.extend(["--step-delay", "0"].map(str::to_owned));
+        }
         command.extend(["--steps".to_owned(), self.steps.to_string(), "--size".to_owned(), self.size.to_owned()]);
         command.extend(["--checkpoint-every".to_owned(), self.every.to_string()]);
         command.extend(["--output".to_owned(), self.output().to_string_lossy().into_owned()]);

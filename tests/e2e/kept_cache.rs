@@ -13,9 +13,15 @@ use crate::world::{World, signal};
 
 /// A job that has halted after its fourth checkpoint; the next run of it goes on to the end.
 pub fn halted<'a>(world: &'a World, job: Job<'a>) -> Job<'a> {
+    halted_in(world, job, 1)
+}
+
+/// As [`halted`], with a fault in each generation before this one.
+fn halted_in<'a>(world: &'a World, job: Job<'a>, generation: usize) -> Job<'a> {
     let job = job.holding_after(4);
     let mut running = job.start();
     running.sees_checkpoint(4);
+    running.sees("the start of the last generation", |_| world.all("restarted").len() >= generation);
     job.command(&["halt", "set", "--now"], 0);
     running.ends_with(75);
     job.go_on();
@@ -106,7 +112,7 @@ fn kept_caches_whose_time_is_over_are_removed_by_the_next_job_of_the_user() {
 #[test]
 fn node_that_was_down_is_not_used_by_the_second_run() {
     let world = World::new();
-    let job = halted(&world, Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}"));
+    let job = halted_in(&world, Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}"), 2);
     job.run(0);
     assert_eq!(last_restart(&world).1, json!("cache"));
     let placed = world.all("generation_placed").pop().unwrap();

@@ -51,9 +51,10 @@ fn checkpoints(world: &World) -> (usize, usize) {
     (failed, events.iter().filter(|event| is_secured(event)).count())
 }
 
-/// 128 ranks on each node, which compute and save until they are halted.
+/// 128 ranks on each node, which save until they are halted. They wait between two steps: that many processes which
+/// compute leave an agent without processor time for longer than the orchestrator waits for it.
 fn job(world: &World) -> Job<'_> {
-    let mut job = Job::new(world, 0).grace("10s").redundancy("[{scheme: xor, set_size: 2}]");
+    let mut job = Job::new(world, 0).heat("--step-delay 20ms").grace("10s").redundancy("[{scheme: xor, set_size: 2}]");
     (job.nodes, job.on, job.per_node, job.steps, job.size) = (2, 2, 128, 100_000_000, "8x256");
     job
 }
