@@ -42,12 +42,7 @@ fn node_lost_without_orchestrator_is_replaced_after_takeover() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
     job.abandon_after(4);
-    let root = world.node_root("node1");
-    let of_node = root.to_string_lossy().into_owned();
-    crate::world::signal(world.agent_pid("node1"), Signal::KILL);
-    // The ranks of the node are killed with it.
-    world.kill(|line| line.contains(&of_node));
-    std::fs::rename(&root, world.path("lost")).unwrap();
+    world.lose_node("node1");
     let mut second = job.start();
     second.sees("node1 down", |event| event["event"] == "node_down" && event["node"] == "node1");
     job.go_on();

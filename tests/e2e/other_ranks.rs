@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::job::Job;
@@ -176,6 +177,33 @@ fn a_run_that_another_number_of_ranks_would_take_over_is_refused() {
     job.go_on();
     job.run(0);
     job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn ranks_that_read_a_checkpoint_of_another_number_are_taken_over_and_read_it_again_after_a_node_loss() {
+    let world = World::new();
+    let job = halted(&world, Job::new(&world, 1).checkpoint(ANY));
+    fs::remove_file(world.path("go-on")).unwrap();
+    let mut second = with_ranks(&job, (3, 1));
+    second.heat.clear();
+    // Before the first checkpoint of their own.
+    let second = second.holding_at(22);
+    let mut running = second.start();
+    running.sees("the restart", |event| event["event"] == "restarted" && event["written_by"] == 4);
+    running.signal(Signal::KILL);
+    running.end();
+    let mut third = second.start();
+    third.sees_event("took_over");
+    world.lose_node("node1");
+    third.sees("node1 down", |event| event["event"] == "node_down" && event["node"] == "node1");
+    second.go_on();
+    third.ends_with(0);
+    assert_eq!(world.all("generation_launched").len(), 3);
+    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
+    assert_eq!(world.all("restarted").pop().unwrap()["written_by"], 4);
+    second.assert_result();
+    assert_eq!(pfs::current_id(&world.prefix()), Some(8));
     world.assert_nothing_is_left();
 }
 

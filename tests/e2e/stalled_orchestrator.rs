@@ -1,7 +1,6 @@
 //! Delays that are not the agents' fault: the orchestrator is stopped, the machine is loaded, there are many nodes, an
 //! agent is stopped for a while. No healthy node is lost, and lost nodes are detected all the same.
 
-use std::fs;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -64,12 +63,8 @@ fn node_lost_while_orchestrator_is_stopped_is_replaced() {
     job.down_after = DOWN_AFTER;
     let mut running = job.start();
     running.sees_checkpoint(4);
-    let (root, agent) = (world.node_root("node1"), world.agent_pid("node1"));
-    let of_node = root.to_string_lossy().into_owned();
     running.signal(Signal::STOP);
-    signal(agent, Signal::KILL);
-    world.kill(|line| line.contains(&of_node));
-    fs::rename(&root, world.path("lost")).unwrap();
+    world.lose_node("node1");
     std::thread::sleep(Duration::from_secs(2));
     running.signal(Signal::CONT);
     assert_eq!(running.sees_event("node_down")["node"], "node1");

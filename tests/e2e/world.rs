@@ -260,6 +260,15 @@ impl World {
         Path::new(self.state()["allocation"]["details"]["roots"].as_str().unwrap()).join(node)
     }
 
+    /// A virtual node is lost, with its ranks and files.
+    pub fn lose_node(&self, node: &str) {
+        let (root, agent) = (self.node_root(node), self.agent_pid(node));
+        // The directory first: an agent that was started again before would make another one.
+        fs::rename(&root, self.path("lost")).unwrap();
+        signal(agent, Signal::KILL);
+        self.kill(|line| line.contains(&*root.to_string_lossy()));
+    }
+
     fn story(&self) -> String {
         let mut story = String::new();
         let mut print_section = |title: String, path: &Path| {
