@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::job::Job;
 use crate::kept_cache::{halted, last_restart};
 use crate::pfs;
-use crate::world::World;
+use crate::world::{Running, World};
 
 const ANY: &str = "restart: {ranks: any}";
 
@@ -142,17 +142,23 @@ fn the_number_of_ranks_changes_twice() {
     last.assert_result();
 }
 
+/// Three ranks that have read a checkpoint of four, and hold before the first one of their own.
+fn before_its_first_checkpoint<'a>(world: &World, job: &Job<'a>) -> (Job<'a>, Running<'a>) {
+    fs::remove_file(world.path("go-on")).unwrap();
+    let mut other = with_ranks(job, (3, 1)).checkpoint(ANY);
+    other.heat.clear();
+    let other = other.holding_at(22);
+    let mut running = other.start();
+    running.sees("the restart", |event| event["event"] == "restarted" && event["written_by"] == 4);
+    (other, running)
+}
+
 #[test]
 fn run_that_ends_before_its_first_checkpoint_leaves_the_older_one_to_any_number_of_ranks() {
     for (on, ranks, code) in [(4, "same", 0), (3, "any", 0), (2, "any", 0), (3, "same", 78)] {
         let world = World::new();
         let job = halted(&world, Job::new(&world, 0));
-        fs::remove_file(world.path("go-on")).unwrap();
-        let mut second = with_ranks(&job, (3, 1)).checkpoint(ANY);
-        second.heat.clear();
-        let second = second.holding_at(22);
-        let mut running = second.start();
-        running.sees("the restart", |event| event["event"] == "restarted" && event["written_by"] == 4);
+        let (second, running) = before_its_first_checkpoint(&world, &job);
         second.command(&["halt", "set", "--immediate"], 0);
         running.ends_with(75);
         second.go_on();
@@ -183,14 +189,8 @@ fn a_run_that_another_number_of_ranks_would_take_over_is_refused() {
 #[test]
 fn ranks_that_read_a_checkpoint_of_another_number_are_taken_over_and_read_it_again_after_a_node_loss() {
     let world = World::new();
-    let job = halted(&world, Job::new(&world, 1).checkpoint(ANY));
-    fs::remove_file(world.path("go-on")).unwrap();
-    let mut second = with_ranks(&job, (3, 1));
-    second.heat.clear();
-    // Before the first checkpoint of their own.
-    let second = second.holding_at(22);
-    let mut running = second.start();
-    running.sees("the restart", |event| event["event"] == "restarted" && event["written_by"] == 4);
+    let job = halted(&world, Job::new(&world, 1));
+    let (second, mut running) = before_its_first_checkpoint(&world, &job);
     running.signal(Signal::KILL);
     running.end();
     let mut third = second.start();

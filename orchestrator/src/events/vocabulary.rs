@@ -211,7 +211,7 @@ vocabulary! {
         /// `{"code": …}`, `{"signal": …}` or `"unknown"`.
         end: RankEnd,
     },
-    /// A process ended with an error while its generation was being ended, or how is unknown. Not every end is seen.
+    /// A process ended with an error while its generation was being ended, or in an unknown way. Not every end is seen.
     RankEnded {
         generation: Generation,
         rank: Rank,
