@@ -190,7 +190,7 @@ fn a_run_that_another_number_of_ranks_would_take_over_is_refused() {
 fn ranks_that_read_a_checkpoint_of_another_number_are_taken_over_and_read_it_again_after_a_node_loss() {
     let world = World::new();
     let job = halted(&world, Job::new(&world, 1));
-    let (second, mut running) = before_its_first_checkpoint(&world, &job);
+    let (second, running) = before_its_first_checkpoint(&world, &job);
     running.signal(Signal::KILL);
     running.end();
     let mut third = second.start();
