@@ -15,6 +15,7 @@ use holdfast_wire::peer::{Order, OrderResult, SealedFiles, ToLeader, ToMember};
 use holdfast_wire::rank::Call;
 use holdfast_wire::run::RunPlan;
 
+use crate::agents::resident;
 use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};
 
@@ -23,38 +24,47 @@ const GENERATION: Generation = Generation(1);
 const AIM: f64 = 1.0;
 
 pub fn run(extent: Extent) -> Result<()> {
-    let (ranks, nodes) = extent.led;
-    for scheme in ["XOR", "PARTNER"] {
-        title(&format!("The leader's decisions, {ranks} ranks on {nodes} nodes, {scheme}"));
-        let plan = Arc::new(plan(ranks, nodes, scheme)?);
-        let (mut layout, mut events) = (Samples::default(), Samples::default());
-        let mut calls: BTreeMap<&str, Samples> = BTreeMap::new();
-        for _ in 0..extent.tries {
-            let begun = Instant::now();
-            let machine = machine(&plan)?;
-            layout.add(begun.elapsed().as_secs_f64());
-            let mut cluster =
-                Cluster { plan: &plan, machine, pending: VecDeque::new(), spent: Duration::ZERO, events: 0 };
-            for (link, node) in (1..).zip(&plan.nodes) {
-                cluster.pending.push_back(LeaderEvent::LinkUp { node: node.name.clone(), link });
-            }
-            cluster.settle()?;
-            let three = [Call::Init, Call::Start, Call::Complete { valid: true }];
-            for (seq, call) in (1..).zip(three) {
-                let before = cluster.spent;
-                cluster.all_call(seq, &call)?;
-                let spent = (cluster.spent - before).as_secs_f64();
-                calls.entry(call.name()).or_default().add(spent);
-            }
-            events.add(cluster.spent.as_secs_f64() * 1e6 / f64::from(cluster.events));
+    for (ranks, nodes) in extent.led.iter().copied() {
+        for scheme in ["XOR", "PARTNER"] {
+            of(ranks, nodes, scheme, extent.tries)?;
         }
-        layout.show_seconds("forming the groups", None);
-        for (name, samples) in &calls {
-            samples.show_seconds(name, None);
-        }
-        events.show("each event, of all together", "µs");
-        below("forming the groups", layout.median(), AIM, "s");
     }
+    Ok(())
+}
+
+fn of(ranks: u32, nodes: u32, scheme: &str, tries: usize) -> Result<()> {
+    title(&format!("The leader's decisions, {ranks} ranks on {nodes} nodes, {scheme}"));
+    let plan = Arc::new(plan(ranks, nodes, scheme)?);
+    let (mut layout, mut events, mut memory) = (Samples::default(), Samples::default(), Samples::default());
+    let mut calls: BTreeMap<&str, Samples> = BTreeMap::new();
+    for _ in 0..tries {
+        let before = resident(std::process::id())?;
+        let begun = Instant::now();
+        let machine = machine(&plan)?;
+        layout.add(begun.elapsed().as_secs_f64());
+        let mut cluster = Cluster { plan: &plan, machine, pending: VecDeque::new(), spent: Duration::ZERO, events: 0 };
+        for (link, node) in (1..).zip(&plan.nodes) {
+            cluster.pending.push_back(LeaderEvent::LinkUp { node: node.name.clone(), link });
+        }
+        cluster.settle()?;
+        let three = [Call::Init, Call::Start, Call::Complete { valid: true }];
+        for (seq, call) in (1..).zip(three) {
+            let before = cluster.spent;
+            cluster.all_call(seq, &call)?;
+            let spent = (cluster.spent - before).as_secs_f64();
+            calls.entry(call.name()).or_default().add(spent);
+        }
+        events.add(cluster.spent.as_secs_f64() * 1e6 / f64::from(cluster.events));
+        cluster.pending = VecDeque::new();
+        memory.add(resident(std::process::id())?.saturating_sub(before) as f64 / f64::from(1 << 20));
+    }
+    layout.show_seconds("forming the groups", None);
+    for (name, samples) in &calls {
+        samples.show_seconds(name, None);
+    }
+    events.show("each event, of all together", "µs");
+    memory.show("memory that the run added to the process", "MiB");
+    below("forming the groups", layout.median(), AIM, "s");
     Ok(())
 }
 

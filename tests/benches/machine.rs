@@ -17,7 +17,7 @@ const AIM: f64 = 1.0;
 const BATCH: usize = 256;
 
 pub fn run(extent: Extent) -> Result<()> {
-    let (ranks, nodes) = extent.led;
+    let (ranks, nodes) = extent.led[0];
     let mut syncs = Vec::new();
     for (ranks, nodes) in [(64, 64.min(nodes)), (ranks, nodes)] {
         title(&format!("The relaunch machine, {ranks} ranks on {nodes} nodes"));

@@ -17,11 +17,11 @@
 //! * [`drain`]: the copy to disk with checksums, and the index with a rebuild;
 //! * [`containers`]: drain and fetch of 4,096 ranks as plain files and in a container;
 //! * [`crc`]: what checksums cost, path by path;
-//! * [`index`]: scan, summary and index of 10,000 ranks;
+//! * [`index`]: scan, summary and index of 10,000 ranks; a prefix directory of 1,000 checkpoints;
 //! * [`formats`]: verification of checkpoint files, SION containers compared with many files;
 //! * [`idle`]: the cost of an idle agent;
 //! * [`checkpoint`]: start and complete of many ranks on many nodes;
-//! * [`leader`]: the cost of the decisions of the leader of 65,536 ranks;
+//! * [`leader`]: the cost of the decisions of the leader of 65,536 and of a million ranks;
 //! * [`machine`]: the cost of the decisions of the relaunch loop, and the size of their journal;
 //! * [`allgather`]: the largest contributions of a thousand ranks, sent to each of them;
 //! * [`routing`]: the cost of a routed file when a rank has thousands;
@@ -89,14 +89,16 @@ struct Extent {
     ranks: u32,
     /// Ranks and nodes of the checkpoints of many ranks.
     checkpoints: &'static [(usize, usize)],
+    /// Checkpoints of a prefix directory that is listed, and the ranks of each.
+    listed: (u32, u32),
     /// Ranks and nodes of the benchmark of the leader.
-    led: (u32, u32),
+    led: &'static [(u32, u32)],
     /// Ranks and nodes of the allgather.
     allgather: (usize, usize),
     /// Ranks of a dataset that is packed, and the bytes of each.
     packed: (usize, u64),
-    /// Routed files of a rank.
-    routed: &'static [usize],
+    /// Ranks a node, and the routed files of each.
+    routed: &'static [(usize, usize)],
     idle_seconds: u64,
 }
 
@@ -104,11 +106,12 @@ const FULL: Extent = Extent {
     bytes: 256 << 20,
     tries: 5,
     ranks: 10_000,
-    checkpoints: &[(256, 64), (1024, 16)],
-    led: (65_536, 10_000),
+    checkpoints: &[(64, 64), (256, 64), (1024, 16), (4096, 64)],
+    listed: (1000, 1000),
+    led: &[(65_536, 10_000), (1_000_000, 20_000)],
     allgather: (1024, 16),
     packed: (4096, 64 << 10),
-    routed: &[1000, 4000],
+    routed: &[(1, 1000), (1, 4000), (64, 1000)],
     idle_seconds: 10,
 };
 const SMOKE: Extent = Extent {
@@ -116,10 +119,11 @@ const SMOKE: Extent = Extent {
     tries: 1,
     ranks: 200,
     checkpoints: &[(16, 4), (32, 2)],
-    led: (600, 100),
+    listed: (10, 20),
+    led: &[(600, 100)],
     allgather: (64, 4),
     packed: (64, 16 << 10),
-    routed: &[20, 80],
+    routed: &[(1, 20), (1, 80), (4, 20)],
     idle_seconds: 1,
 };
 
