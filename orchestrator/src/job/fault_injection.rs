@@ -148,7 +148,7 @@ impl OutputWatch {
 
     fn read(mut self, cancelled: &CancellationToken, background: &Background) {
         let mut tail = OutputTail::new(&self.directory, (0..self.ranks).map(Rank), labels(&self.directory), false);
-        tail.all_started();
+        tail.follow_all();
         let mut lines: Vec<OutputLine> = Vec::new();
         while !self.awaited.is_empty() && !cancelled.is_cancelled() {
             lines.clear();

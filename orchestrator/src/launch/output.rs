@@ -1,6 +1,7 @@
 //! The output of the ranks, passed on line by line while they run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -133,10 +134,32 @@ impl OutputTail {
         more
     }
 
-    /// No further rank is started: the files of those that were not reported are read too, if there are any.
-    pub fn all_started(&mut self) {
+    /// The files of all ranks are read as soon as there are any, also of those whose start is not reported.
+    pub fn follow_all(&mut self) {
         for rank in std::mem::take(&mut self.expected) {
             self.add_rank(rank, false);
+        }
+    }
+
+    /// No further rank is started: the files of those that were not reported are read too, if there are any.
+    pub fn all_started(&mut self) {
+        let expected = std::mem::take(&mut self.expected);
+        if expected.is_empty() {
+            return;
+        }
+        // One look at the directory, not two for each of what may be 100,000 ranks that were killed before they started.
+        let names = self
+            .directory
+            .read_dir()
+            .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<HashSet<OsString>>>());
+        let exists = |path: PathBuf| {
+            names.as_ref().map_or(true, |names| path.file_name().is_some_and(|name| names.contains(name)))
+        };
+        for rank in expected {
+            if exists(StepPlan::output_in(&self.directory, rank)) || exists(StepPlan::errors_in(&self.directory, rank))
+            {
+                self.add_rank(rank, false);
+            }
         }
     }
 
@@ -249,6 +272,20 @@ mod tests {
         let mut rest = Vec::new();
         tail.finish(&mut rest);
         assert_eq!(rest[0].text, b"no such program");
+    }
+
+    #[test]
+    fn the_output_of_ranks_that_are_started_later_is_passed_on_unless_none_is_started_any_more() {
+        let base = tempfile::tempdir().unwrap();
+        let ranks = || [Rank(0), Rank(1)].into_iter();
+        let (mut follows, mut ended) =
+            (OutputTail::new(base.path(), ranks(), None, false), OutputTail::new(base.path(), ranks(), None, false));
+        add(&StepPlan::output_in(base.path(), Rank(0)), "one\n");
+        follows.follow_all();
+        ended.all_started();
+        add(&StepPlan::output_in(base.path(), Rank(1)), "two\n");
+        assert_eq!(lines(&mut follows), ["0: one", "1: two"]);
+        assert_eq!(lines(&mut ended), ["0: one"]);
     }
 
     #[test]
