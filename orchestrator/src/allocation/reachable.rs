@@ -52,9 +52,9 @@ pub(crate) async fn probe(address: SocketAddr) -> ProbeResult {
     tokio::time::timeout(WITHIN, answer).await.unwrap_or(ProbeResult::NoAnswer)
 }
 
-/// Returns when the machine at the address does not answer any more.
-pub(crate) async fn wait_until_unreachable(address: SocketAddr) {
-    let mut unanswered = 0;
+/// Returns when the machine at the address does not answer any more. `last` is the result of the probe before.
+pub(crate) async fn wait_until_unreachable(address: SocketAddr, last: ProbeResult) {
+    let mut unanswered = u32::from(last == ProbeResult::NoAnswer);
     while unanswered < UNANSWERED_PROBES {
         if probe(address).await == ProbeResult::NoAnswer {
             unanswered += 1;

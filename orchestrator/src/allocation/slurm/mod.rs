@@ -247,13 +247,14 @@ impl Slurm {
             let reason = format!("no answer from {}, the address of its agent", address.ip());
             AgentStartError::NodeLost { node: node.clone(), reason }
         };
-        let within = match reachable::probe(address).await {
+        let probed = reachable::probe(address).await;
+        let within = match probed {
             ProbeResult::Refused | ProbeResult::NoAnswer => RESTART,
             ProbeResult::Accepted => self.restart_of_silent(),
         };
         tokio::select! {
             started = self.ask(node, template, StartLimit { within, first: false }) => started,
-            () = reachable::wait_until_unreachable(address) => Err(lost()),
+            () = reachable::wait_until_unreachable(address, probed) => Err(lost()),
         }
     }
 }

@@ -294,9 +294,9 @@ impl Ssh {
         started: impl Future<Output = Result<AgentReady, AgentStartError>>,
     ) -> Result<AgentReady, AgentStartError> {
         let lost = |reason: String| AgentStartError::NodeLost { node: node.clone(), reason };
-        let silent = reachable::probe(address).await == ProbeResult::Accepted;
+        let probed = reachable::probe(address).await;
         let limited = async {
-            if !silent {
+            if probed != ProbeResult::Accepted {
                 return started.await;
             }
             let frozen =
@@ -305,7 +305,7 @@ impl Ssh {
         };
         tokio::select! {
             started = limited => started,
-            () = reachable::wait_until_unreachable(address) => {
+            () = reachable::wait_until_unreachable(address, probed) => {
                 Err(lost(format!("no answer from {}, the address of its agent", address.ip())))
             }
         }
