@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use holdfast_model::{CheckpointId, FailureKind, Generation, HaltChange, HaltCondition, Placement, Rank, RunNode};
 use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
 use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
@@ -19,6 +20,7 @@ use holdfast_wire::agent::{
     CHECKPOINT, COPY, CopyReply, END_RUN, FLUSHED, FORGET, HALT, HALT_RANKS, INJECT_FAULT, INVENTORY, KILL, PEERS,
     POLL, REBUILD, RUN, STACK, TERMINATE, VERIFY,
 };
+use holdfast_wire::channel::{self, ALPN_CHANNEL, ChannelHello, Message as _};
 use holdfast_wire::frame::{self, HELLO, Limit};
 use holdfast_wire::peer::{LINK, Order, PeerHello, PeerWelcome, Purpose, ToLeader, ToMember};
 use holdfast_wire::plan::{OwnPlan, PlanParts};
@@ -450,6 +452,10 @@ fn mutated_sequences_of_an_orchestrator_leave_the_agent_serving_and_change_no_fo
                 let _ = stream.read(&mut [0; 100]);
                 continue;
             }
+            if dice.percent(20) {
+                over_channel(attack, dice, path, &body);
+                continue;
+            }
             let answer = client::request(&attack.agent, trust, method, path, &body);
             // A body that is not a request of this kind is refused with a failure, not with a closed connection.
             if let Ok((status, answer)) = answer
@@ -461,6 +467,25 @@ fn mutated_sequences_of_an_orchestrator_leave_the_agent_serving_and_change_no_fo
             attack.generation = attack.agent.poll().health.generation.0;
         }
     });
+}
+
+/// The same request some times at once over a channel, whose bytes may be changed.
+fn over_channel(attack: &Attack, dice: &mut Dice, path: &str, body: &[u8]) {
+    let Ok(mut stream) = client::tls(&attack.agent, ALPN_CHANNEL) else { return };
+    stream.sock.set_read_timeout(Some(SHORT)).unwrap();
+    let mut requests = BytesMut::new();
+    for number in 0..=dice.below(4_u32) {
+        let (path, body) = (path.to_owned(), Bytes::copy_from_slice(body));
+        channel::Request { number, path, body }.encode(&mut requests);
+    }
+    let mut requests = requests.to_vec();
+    if dice.percent(50) {
+        mutate_bytes(dice, &mut requests);
+    }
+    let hello = ChannelHello { token: attack.agent.trust.token.clone() };
+    let _ = frame::send(&mut stream, &hello, frame::HELLO);
+    let _ = stream.write_all(&requests);
+    let _ = stream.read(&mut [0; 100]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_model::Generation;
 use holdfast_wire::agent::{PEERS, POLL, PeersUpdate, PollRequest};
+use holdfast_wire::channel::ALPN_CHANNEL;
 use holdfast_wire::peer::Purpose;
 use holdfast_wire::{ALPN_HTTP, ALPN_PEER, frame};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -42,6 +43,7 @@ fn a_hello_of_64_mib_from_many_connections_costs_little_memory_and_legitimate_re
         for (protocol, first, each) in [
             (ALPN_PEER, client::frame(64 << 20, b""), megabyte.clone()),
             (ALPN_PEER, Vec::new(), client::frame(1 << 10 | 1 << 31, &megabyte[..1 << 10])),
+            (ALPN_CHANNEL, client::frame(64 << 20, b""), megabyte.clone()),
             (
                 ALPN_HTTP,
                 b"POST /v1/run HTTP/1.1\r\nhost: x\r\ncontent-length: 67108864\r\nx: ".to_vec(),
@@ -231,18 +233,20 @@ fn slow_senders_are_closed_however_regularly_they_send() {
     let agent = AgentProcess::start();
     let mut handshake = client::tcp(&agent);
     let mut peer = client::tls(&agent, ALPN_PEER).unwrap();
+    let mut channel = client::tls(&agent, ALPN_CHANNEL).unwrap();
     let mut http = client::tls(&agent, ALPN_HTTP).unwrap();
     let hello = client::frame(8 << 10, &[b' '; 8 << 10]);
     let head = format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(4000));
     // The beginning of a handshake message of 16,000 bytes.
     let tls = [&[0x16, 3, 1, 0x3e, 0x84, 1, 0, 0x3e, 0x80][..], &[0; 16_000]].concat();
-    let (mut closed, mut at) = ([false; 3], 0);
+    let (mut closed, mut at) = ([false; 4], 0);
     // Ends in any case: the bytes of each do not suffice for longer than four minutes, and nothing completes them.
-    while closed != [true; 3] {
+    while closed != [true; 4] {
         assert!(at < 2400, "still open: {closed:?}");
         let sent = [
             handshake.write_all(&tls[at..=at]),
             peer.write_all(&hello[at..=at]),
+            channel.write_all(&hello[at..=at]),
             http.write_all(&head.as_bytes()[at..=at]),
         ];
         for (closed, sent) in closed.iter_mut().zip(sent) {
@@ -254,5 +258,5 @@ fn slow_senders_are_closed_however_regularly_they_send() {
     let mut nothing = Vec::new();
     let _ = peer.read_to_end(&mut nothing);
     assert!(nothing.is_empty());
-    assert_eq!(agent.poll().health.unauthenticated, 3);
+    assert_eq!(agent.poll().health.unauthenticated, 4);
 }

@@ -1,5 +1,5 @@
-//! The orchestrator's requests to an agent: HTTPS + JSON on the agent's port, each with the job's token as
-//! `Authorization: Bearer <base64>`.
+//! The orchestrator's requests to an agent, in JSON: HTTPS on the agent's port, each with the job's token as
+//! `Authorization: Bearer <base64>`, or several at a time over one connection ([`channel`](crate::channel)).
 //!
 //! | request | path | body → answer |
 //! |---|---|---|
@@ -41,6 +41,8 @@ use crate::pairs;
 /// The largest body of any request that an agent accepts, bytes; the run plan of 100,000 nodes with a million ranks,
 /// which the leader's agent gets, is about a third of it.
 pub const LARGEST_REQUEST: usize = 64 << 20;
+/// The largest answer that is accepted, bytes; an inventory of a thousand ranks is a few megabytes.
+pub const LARGEST_ANSWER: usize = 64 << 20;
 /// The largest body of a request that lists nodes or ranks.
 const LARGEST_LIST: usize = 16 << 20;
 /// The largest body of the other requests.

@@ -3,7 +3,7 @@
 //! | between | module | carried by |
 //! |---|---|---|
 //! | a rank and the agent of its node | [`rank`] | frames on a Unix socket ([`frame`], [`socket`]) |
-//! | the orchestrator and an agent | [`agent`], [`pairs`] | HTTPS + JSON on the agent's port |
+//! | the orchestrator and an agent | [`agent`], [`pairs`] | [`channel`], HTTPS + JSON on the agent's port |
 //! | agents among themselves | [`peer`] | frames, then raw data, on the same port |
 //!
 //! [`plan`] is how a run is announced to the agents: O(nodes + ranks) bytes for all of them together.
@@ -24,6 +24,7 @@ extern crate self as holdfast_wire;
 
 pub mod agent;
 pub mod bytes;
+pub mod channel;
 pub mod environment;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
@@ -43,7 +44,7 @@ pub mod trust;
 /// The version of every message here. Both ends send it first; a difference is refused with both numbers named.
 pub const VERSION: u32 = 19;
 
-/// ALPN name of the orchestrator's requests.
+/// ALPN name of requests of users' commands, and of the orchestrator where it has no channel.
 pub const ALPN_HTTP: &[u8] = b"http/1.1";
 /// ALPN name of the traffic between agents.
 pub const ALPN_PEER: &[u8] = b"holdfast/1";

@@ -3,13 +3,10 @@
 use std::net::SocketAddr;
 
 use holdfast_model::Failure;
-use reqwest::StatusCode;
+use holdfast_wire::agent::LARGEST_ANSWER;
 use serde::de::DeserializeOwned;
 
 use super::error::RequestError;
-
-/// The largest answer that is accepted; an inventory of a thousand ranks is a few megabytes.
-pub(super) const LARGEST_ANSWER: usize = 64 << 20;
 
 pub(super) fn too_large(address: SocketAddr, path: &'static str) -> RequestError {
     let reason = format!("it is larger than {} MiB", LARGEST_ANSWER >> 20);
@@ -19,15 +16,15 @@ pub(super) fn too_large(address: SocketAddr, path: &'static str) -> RequestError
 pub(super) fn read_answer<R: DeserializeOwned>(
     address: SocketAddr,
     path: &'static str,
-    status: StatusCode,
+    status: u16,
     body: &[u8],
 ) -> Result<R, RequestError> {
-    if !status.is_success() {
+    if !(200..300).contains(&status) {
         let (kind, message) = match serde_json::from_slice::<Failure>(body) {
             Ok(failure) => (Some(failure.kind), failure.to_string()),
             Err(_) => (None, String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned()),
         };
-        return Err(RequestError::Refused { address, path, status: status.as_u16(), kind, message });
+        return Err(RequestError::Refused { address, path, status, kind, message });
     }
     serde_json::from_slice(body).map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
 }

@@ -1,23 +1,30 @@
 //! Requests to the agents of a job.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use holdfast_model::pair::PairStatus;
 use holdfast_model::{HaltChange, HaltState, Inventory};
+use holdfast_wire::agent::LARGEST_ANSWER;
+use holdfast_wire::bytes::Base64;
+use holdfast_wire::channel::{ALPN_CHANNEL, Answer, ChannelHello};
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::{ALPN_HTTP, trust};
 use holdfast_wire::{agent, pairs};
 use reqwest::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 
-use super::answer::{LARGEST_ANSWER, innermost, read_answer, too_large};
-use super::connection::{Connector, PollConnection};
+use super::answer::{innermost, read_answer, too_large};
+use super::channel::{AgentChannel, ChannelRequest, Channels, Connector};
 use super::error::{FleetError, RequestError};
 use super::fan_out::fan_out;
 use crate::host::descriptors;
@@ -27,6 +34,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// An unused connection is closed after this. The pool sometimes opens one more than it needs, and an agent reports a
 /// connection without a request within ten seconds as unauthenticated.
 const IDLE: Duration = Duration::from_secs(4);
+/// An answer over a channel that takes longer is late: another connection to the agent is tried.
+const LATE: Duration = Duration::from_millis(500);
 /// For requests that an agent answers at once.
 const SHORT: Duration = Duration::from_secs(5);
 /// The agent limits a debugger to thirty seconds.
@@ -38,8 +47,9 @@ const MEDIUM: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct AgentClient {
     http: reqwest::Client,
-    /// For the connections that are kept for polls.
+    /// For the channels, which are kept for polls.
     connector: Connector,
+    channels: Channels,
     at_once: u32,
     /// Each request has a connection of its own, which is closed after the answer.
     close_connections: bool,
@@ -69,10 +79,11 @@ impl AgentClient {
         let bearer = format!("Bearer {}", token.as_str().ok_or(FleetError::Token)?);
         let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| FleetError::Token)?;
         bearer.set_sensitive(true);
-        let mut kept = tls.clone();
+        let mut kept = trust::client_config(material, &[ALPN_CHANNEL])?;
         // Sessions are found by the server's name, which is the same for all agents: no session could be resumed.
         kept.resumption = Resumption::disabled();
-        let connector = Connector { tls: TlsConnector::from(Arc::new(kept)), bearer: bearer.clone() };
+        let hello = Arc::new(ChannelHello { token: Base64(material.token.0.clone()) });
+        let connector = Connector { tls: TlsConnector::from(Arc::new(kept)), hello };
         headers.insert(AUTHORIZATION, bearer);
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
@@ -83,12 +94,12 @@ impl AgentClient {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        Ok(AgentClient { http, connector, at_once, close_connections: false })
+        Ok(AgentClient { http, connector, channels: Channels::default(), at_once, close_connections: false })
     }
 
-    /// The same client for the agents of `count` nodes. An agent needs a connection for its polls, and a second one
-    /// that is reused while requests follow each other; where the descriptor limit is too low for both, the second one
-    /// is closed after each answer.
+    /// The same client for the agents of `count` nodes. An agent needs a connection for its polls, and a second one for
+    /// requests that do not travel beside them, which is reused while such requests follow each other; where the
+    /// descriptor limit is too low for both, the second one is closed after each answer.
     #[must_use]
     pub fn for_agents(self, count: usize) -> Self {
         if descriptors::allow_connections(2 * count).is_ok() {
@@ -126,13 +137,13 @@ impl AgentClient {
         self.at_once as usize
     }
 
-    /// Opens the connection that is kept for the polls of an agent.
-    pub(super) async fn connect_for_polls(
+    /// Opens the channel to an agent, which is kept for its polls.
+    pub(super) async fn open_channel(
         &self,
         address: SocketAddr,
         patience: Duration,
-    ) -> Result<PollConnection, RequestError> {
-        PollConnection::open(&self.connector, address, patience.max(CONNECT_WITHIN)).await
+    ) -> Result<AgentChannel, RequestError> {
+        AgentChannel::open(&self.connector, &self.channels, address, patience.max(CONNECT_WITHIN)).await
     }
 
     /// Events and health of an agent that is polled once or seldom: see [`super::poll`] for the others. The agent
@@ -151,9 +162,20 @@ impl AgentClient {
         self.post(address, agent::POLL, request, within).await
     }
 
+    /// As [`poll`](Self::poll), over the channel of the poll that is under way, if it is open.
+    pub(super) async fn poll_beside(
+        &self,
+        address: SocketAddr,
+        request: &agent::PollRequest,
+        patience: Duration,
+    ) -> Result<agent::PollReply, RequestError> {
+        let within = Duration::from_millis(request.wait_ms) + patience;
+        self.ask(address, agent::POLL, request, within).await
+    }
+
     /// Announces a generation: `request` is what [`PlanParts`](holdfast_wire::plan::PlanParts) returns for the node.
     pub async fn run(&self, address: SocketAddr, request: Vec<u8>) -> Result<agent::RunAccepted, RequestError> {
-        self.post_encoded(address, agent::RUN, request, MEDIUM).await
+        self.ask_encoded(address, agent::RUN, request, MEDIUM).await
     }
 
     /// The files that the node holds.
@@ -179,6 +201,51 @@ impl AgentClient {
         self.post(address, pairs::SYNC, request, within).await
     }
 
+    /// A request over the channel to the agent, if one is open. Only for requests that an agent answers soon, and that
+    /// may arrive twice: it cannot be cancelled, and is repeated over a connection of its own when the channel breaks.
+    async fn ask<R: DeserializeOwned>(
+        &self,
+        address: SocketAddr,
+        path: &'static str,
+        body: &impl Serialize,
+        within: Duration,
+    ) -> Result<R, RequestError> {
+        self.ask_encoded(address, path, encoded(address, path, body)?, within).await
+    }
+
+    async fn ask_encoded<R: DeserializeOwned>(
+        &self,
+        address: SocketAddr,
+        path: &'static str,
+        body: Vec<u8>,
+        within: Duration,
+    ) -> Result<R, RequestError> {
+        check_size(address, path, &body)?;
+        let (body, begun) = (Bytes::from(body), Instant::now());
+        let silent = |_| RequestError::Silent { address, path, within };
+        let over_channel = async {
+            tokio::select! {
+                biased;
+                answer = self.over_channel(address, path, body.clone()) => Ok(answer),
+                reason = unreachable(address) => Err(RequestError::Broken { address, path, reason }),
+            }
+        };
+        let answer = tokio::time::timeout(within, over_channel).await.map_err(silent)??;
+        if let Some(Answer { status, body, .. }) = answer {
+            return read_answer(address, path, status, &body);
+        }
+        self.post_encoded(address, path, body, within.saturating_sub(begun.elapsed())).await
+    }
+
+    /// The answer over the channel to the agent; `None` if there is none, or it breaks.
+    async fn over_channel(&self, address: SocketAddr, path: &'static str, body: Bytes) -> Option<Answer> {
+        let channel = self.channels.to(address)?;
+        let (answered, answer) = oneshot::channel();
+        channel.send(ChannelRequest { path, body, answered }).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// A request over a connection of its own, or one that is not used at the time.
     async fn post<R: DeserializeOwned>(
         &self,
         address: SocketAddr,
@@ -186,21 +253,18 @@ impl AgentClient {
         body: &impl Serialize,
         within: Duration,
     ) -> Result<R, RequestError> {
-        let body = serde_json::to_vec(body).map_err(|source| RequestError::Unencodable { address, path, source })?;
-        self.post_encoded(address, path, body, within).await
+        let body = encoded(address, path, body)?;
+        check_size(address, path, &body)?;
+        self.post_encoded(address, path, body.into(), within).await
     }
 
     async fn post_encoded<R: DeserializeOwned>(
         &self,
         address: SocketAddr,
         path: &'static str,
-        body: Vec<u8>,
+        body: Bytes,
         within: Duration,
     ) -> Result<R, RequestError> {
-        let (bytes, limit) = (body.len(), agent::largest_request(path));
-        if bytes > limit {
-            return Err(RequestError::TooLarge { address, path, bytes, limit });
-        }
         let request = self.http.post(url(address, path)).header(CONTENT_TYPE, "application/json").body(body);
         self.send(address, path, request, within).await
     }
@@ -220,7 +284,7 @@ impl AgentClient {
         };
         let request = if self.close_connections { request.header(CONNECTION, "close") } else { request };
         let mut response = request.timeout(within).send().await.map_err(failed)?;
-        let status = response.status();
+        let status = response.status().as_u16();
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(failed)? {
             if body.len() + piece.len() > LARGEST_ANSWER {
@@ -232,11 +296,12 @@ impl AgentClient {
     }
 }
 
-/// Requests with a JSON body, a reply and a time limit, which may be an argument.
+/// Requests with a JSON body, a reply and a time limit, which may be an argument: `ask` over a channel, `post` over a
+/// connection, which is closed when the caller cancels the request.
 macro_rules! requests {
     ($(
         $(#[doc = $documentation:literal])+
-        $name:ident($request:ty $(, $argument:ident)?) -> $reply:ty = ($path:expr, $within:expr);
+        $name:ident($request:ty $(, $argument:ident)?) -> $reply:ty = $send:ident($path:expr, $within:expr);
     )+) => {
         impl AgentClient {
             $(
@@ -247,7 +312,7 @@ macro_rules! requests {
                     request: &$request,
                     $($argument: Duration,)?
                 ) -> Result<$reply, RequestError> {
-                    self.post(address, $path, request, $within).await
+                    self.$send(address, $path, request, $within).await
                 }
             )+
         }
@@ -256,42 +321,68 @@ macro_rules! requests {
 
 requests! {
     /// Kills ranks.
-    kill(agent::KillRequest) -> agent::KillReply = (agent::KILL, SHORT);
+    kill(agent::KillRequest) -> agent::KillReply = ask(agent::KILL, SHORT);
     /// Has the leader halt the ranks at their next checkpoint.
-    request_halt(agent::HaltRequest) -> agent::Empty = (agent::HALT_RANKS, SHORT);
+    request_halt(agent::HaltRequest) -> agent::Empty = ask(agent::HALT_RANKS, SHORT);
     /// Sends SIGTERM to the ranks of a node.
-    terminate(agent::TerminateRequest) -> agent::KillReply = (agent::TERMINATE, SHORT);
+    terminate(agent::TerminateRequest) -> agent::KillReply = ask(agent::TERMINATE, SHORT);
     /// Injects a fault; one that kills the agent has no answer.
-    inject_fault(agent::FaultRequest) -> agent::Empty = (agent::INJECT_FAULT, SHORT);
+    inject_fault(agent::FaultRequest) -> agent::Empty = post(agent::INJECT_FAULT, SHORT);
     /// The stacks of ranks.
-    stack(agent::StackRequest) -> agent::StackReply = (agent::STACK, STACKS);
+    stack(agent::StackRequest) -> agent::StackReply = post(agent::STACK, STACKS);
     /// Sends the present addresses of other agents.
-    peers(agent::PeersUpdate) -> agent::Empty = (agent::PEERS, SHORT);
+    peers(agent::PeersUpdate) -> agent::Empty = ask(agent::PEERS, SHORT);
     /// Changes halt conditions.
-    set_halt(HaltChange) -> HaltState = (agent::HALT, SHORT);
+    set_halt(HaltChange) -> HaltState = ask(agent::HALT, SHORT);
     /// Requests a checkpoint of the run, or returns what became of it.
-    request_checkpoint(agent::CheckpointRequest) -> agent::CheckpointReply = (agent::CHECKPOINT, SHORT);
+    request_checkpoint(agent::CheckpointRequest) -> agent::CheckpointReply = ask(agent::CHECKPOINT, SHORT);
     /// Copies the node's files of a dataset. The caller polls the agent meanwhile, and cancels the request when the
     /// agent is lost.
-    copy(agent::CopyRequest, within) -> agent::CopyReply = (agent::COPY, within);
+    copy(agent::CopyRequest, within) -> agent::CopyReply = post(agent::COPY, within);
     /// Rebuilds one member in the prefix directory.
-    rebuild(agent::RebuildRequest, within) -> agent::RebuildReply = (agent::REBUILD, within);
+    rebuild(agent::RebuildRequest, within) -> agent::RebuildReply = post(agent::REBUILD, within);
     /// Compares files in the prefix directory with their checksums.
-    verify(agent::VerifyRequest, within) -> agent::VerifyReply = (agent::VERIFY, within);
+    verify(agent::VerifyRequest, within) -> agent::VerifyReply = post(agent::VERIFY, within);
     /// Has an agent end its part in a run, before a drain.
-    end_run(agent::EndRunRequest) -> agent::Empty = (agent::END_RUN, MEDIUM);
+    end_run(agent::EndRunRequest) -> agent::Empty = ask(agent::END_RUN, MEDIUM);
     /// Removes the state of the job's finished steps.
-    forget(agent::ForgetRequest) -> agent::Empty = (agent::FORGET, MEDIUM);
+    forget(agent::ForgetRequest) -> agent::Empty = ask(agent::FORGET, MEDIUM);
     /// Records that a dataset is in the prefix directory.
-    flushed(agent::FlushedNote) -> agent::Empty = (agent::FLUSHED, SHORT);
+    flushed(agent::FlushedNote) -> agent::Empty = ask(agent::FLUSHED, SHORT);
     /// Ends the agent.
-    stop(agent::StopRequest) -> agent::Empty = (agent::STOP, SHORT);
+    stop(agent::StopRequest) -> agent::Empty = post(agent::STOP, SHORT);
     /// Announces the pairs and jobs of a node.
-    pairs_plan(pairs::PairsPlan) -> pairs::PairsAccepted = (pairs::PLAN, MEDIUM);
+    pairs_plan(pairs::PairsPlan) -> pairs::PairsAccepted = ask(pairs::PLAN, MEDIUM);
     /// What a user requests for a pair.
-    pair_command(pairs::CommandRequest) -> PairStatus = (pairs::COMMAND, SHORT);
+    pair_command(pairs::CommandRequest) -> PairStatus = ask(pairs::COMMAND, SHORT);
     /// Ends all copies and jobs of a node.
-    pairs_stop(pairs::PairsStop, grace) -> agent::Empty = (pairs::STOP, grace + MEDIUM);
+    pairs_stop(pairs::PairsStop, grace) -> agent::Empty = post(pairs::STOP, grace + MEDIUM);
+}
+
+/// Returns why no connection to the address can be opened, if an answer takes so long that this is looked at; a channel
+/// to a machine that is lost does not break.
+async fn unreachable(address: SocketAddr) -> String {
+    tokio::time::sleep(LATE).await;
+    match tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(address)).await {
+        Err(_) => format!("no connection within {} ms", CONNECT_WITHIN.as_millis()),
+        Ok(Err(error)) if is_of_network(error.kind()) => error.to_string(),
+        Ok(_) => std::future::pending().await,
+    }
+}
+
+/// Other errors of a connection are those of this process, such as too many open files.
+fn is_of_network(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
+    matches!(kind, ConnectionRefused | HostUnreachable | NetworkUnreachable | TimedOut)
+}
+
+fn encoded(address: SocketAddr, path: &'static str, body: &impl Serialize) -> Result<Vec<u8>, RequestError> {
+    serde_json::to_vec(body).map_err(|source| RequestError::Unencodable { address, path, source })
+}
+
+fn check_size(address: SocketAddr, path: &'static str, body: &[u8]) -> Result<(), RequestError> {
+    let (bytes, limit) = (body.len(), agent::largest_request(path));
+    if bytes > limit { Err(RequestError::TooLarge { address, path, bytes, limit }) } else { Ok(()) }
 }
 
 fn url(address: SocketAddr, path: &str) -> String {

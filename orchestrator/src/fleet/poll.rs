@@ -24,9 +24,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::answers::{PollReport, PollReports, UnchangedAnswer};
+use super::channel::{AgentChannel, PollAnswer};
 use super::client::AgentClient;
 use super::clock::Clock;
-use super::connection::{PollAnswer, PollConnection};
 use super::error::RequestError;
 
 /// The full health report is requested this often although it is known: the job may not have been able to act on the
@@ -57,21 +57,35 @@ pub struct PollTarget {
 #[derive(Debug)]
 pub struct Poller {
     task: JoinHandle<()>,
-    now: Arc<Notify>,
+    requested: Arc<Requested>,
+}
+
+/// What is requested of a poller from outside.
+#[derive(Debug, Default)]
+struct Requested {
+    /// Another poll, beside the one under way.
+    now: Notify,
+    /// Another poll over another connection.
+    elsewhere: Notify,
 }
 
 impl Poller {
     /// Polls until the agent is lost.
     pub fn spawn(client: AgentClient, target: PollTarget, clock: Clock, reports: PollReports) -> Self {
-        let now = Arc::new(Notify::new());
+        let requested = Arc::<Requested>::default();
         let runtime = reports.polls.clone();
-        let poll = Poll::new(client, target, clock, reports, Arc::clone(&now));
-        Poller { task: runtime.spawn(poll.run()), now }
+        let poll = Poll::new(client, target, clock, reports, Arc::clone(&requested));
+        Poller { task: runtime.spawn(poll.run()), requested }
     }
 
     /// Polls now, also if a poll is under way.
     pub fn poll_now(&self) {
-        self.now.notify_one();
+        self.requested.now.notify_one();
+    }
+
+    /// Polls now over another connection: the present one may be stuck.
+    pub fn poll_elsewhere(&self) {
+        self.requested.elsewhere.notify_one();
     }
 }
 
@@ -126,7 +140,19 @@ impl From<RequestError> for PollEnd {
     }
 }
 
-/// The result of a poll over a connection of its own.
+/// How a poll travels that is sent while another one is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Over the same connection.
+    Beside,
+    /// Over another connection.
+    Elsewhere,
+}
+
+/// A poll that was sent while another one is under way.
+type ExtraPollUnderWay = (Way, Pin<Box<dyn Future<Output = ExtraPoll> + Send>>);
+
+/// The result of a poll that was sent while another one was under way.
 struct ExtraPoll {
     sent: Duration,
     asked: Instant,
@@ -135,9 +161,9 @@ struct ExtraPoll {
 }
 
 /// Completes when the poll is answered; never without one.
-async fn complete<F: Future + Unpin>(poll: &mut Option<F>) -> F::Output {
+async fn complete(poll: &mut Option<ExtraPollUnderWay>) -> ExtraPoll {
     match poll {
-        Some(poll) => poll.await,
+        Some((_, poll)) => poll.await,
         None => std::future::pending().await,
     }
 }
@@ -148,19 +174,25 @@ struct Poll {
     target: PollTarget,
     clock: Clock,
     reports: PollReports,
-    now: Arc<Notify>,
+    requested: Arc<Requested>,
     received: Received,
     /// The present connection has carried an answer, or another one has since it was opened.
     answered_here: bool,
 }
 
 impl Poll {
-    fn new(client: AgentClient, target: PollTarget, clock: Clock, reports: PollReports, now: Arc<Notify>) -> Self {
+    fn new(
+        client: AgentClient,
+        target: PollTarget,
+        clock: Clock,
+        reports: PollReports,
+        requested: Arc<Requested>,
+    ) -> Self {
         let received = match target.seen {
             Some((instance, number)) => Received { instance: Some(instance), number, health: None },
             None => Received::default(),
         };
-        Poll { client, target, clock, reports, now, received, answered_here: false }
+        Poll { client, target, clock, reports, requested, received, answered_here: false }
     }
 
     async fn run(mut self) {
@@ -195,7 +227,7 @@ impl Poll {
     }
 
     /// Polls over a connection until it breaks.
-    async fn poll_over(&mut self, connection: &mut PollConnection) -> Result<Infallible, PollEnd> {
+    async fn poll_over(&mut self, connection: &mut AgentChannel) -> Result<Infallible, PollEnd> {
         let interval = u64::try_from(self.target.interval.as_millis()).unwrap_or(u64::MAX);
         // `poll_now` was called while a poll was under way.
         let mut at_once = false;
@@ -203,18 +235,21 @@ impl Poll {
             let request = self.request(if at_once { 0 } else { interval });
             let urgent = std::mem::take(&mut at_once);
             let (sent, asked) = (self.clock.now(), Instant::now());
-            let now = Arc::clone(&self.now);
+            let requested = Arc::clone(&self.requested);
             let poll = connection.poll(&request);
             tokio::pin!(poll);
-            let mut extra: Option<Pin<Box<dyn Future<Output = ExtraPoll> + Send>>> = None;
+            let mut extra: Option<ExtraPollUnderWay> = None;
             let answer = loop {
                 tokio::select! {
                     biased;
                     answer = &mut poll => break answer?,
-                    () = now.notified(), if !at_once && extra.is_none() => {
+                    () = requested.elsewhere.notified(), if !matches!(extra, Some((Way::Elsewhere, _))) => {
                         at_once = true;
-                        // The poll under way is not cancelled, which would close its connection.
-                        extra = Some(Box::pin(self.extra_poll(request)));
+                        extra = Some((Way::Elsewhere, Box::pin(self.extra_poll(request, Way::Elsewhere))));
+                    }
+                    () = requested.now.notified(), if !at_once && extra.is_none() => {
+                        at_once = true;
+                        extra = Some((Way::Beside, Box::pin(self.extra_poll(request, Way::Beside))));
                     }
                     ExtraPoll { sent, asked: extra_asked, reply } = complete(&mut extra) => {
                         extra = None;
@@ -241,22 +276,28 @@ impl Poll {
         }
     }
 
-    /// A poll over a connection of its own, which is answered at once.
-    fn extra_poll(&self, request: PollRequest) -> impl Future<Output = ExtraPoll> + Send + 'static {
+    /// A poll that is answered at once.
+    fn extra_poll(&self, request: PollRequest, way: Way) -> impl Future<Output = ExtraPoll> + Send + 'static {
         let (reports, client, clock) = (self.reports.clone(), self.client.clone(), self.clock);
         let (address, patience) = (self.target.address, self.target.patience);
         async move {
             let permit = reports.permit_extra_poll().await;
             let (sent, asked) = (clock.now(), Instant::now());
             let request = PollRequest { wait_ms: 0, known: None, ..request };
-            let reply = reports.request(async move { client.poll(address, &request, patience).await }).await;
+            let poll = async move {
+                match way {
+                    Way::Beside => client.poll_beside(address, &request, patience).await,
+                    Way::Elsewhere => client.poll(address, &request, patience).await,
+                }
+            };
+            let reply = reports.request(poll).await;
             drop(permit);
             ExtraPoll { sent, asked, reply }
         }
     }
 
     /// Opens a connection. An agent that does not answer is tried again, because its silence is judged elsewhere.
-    async fn connect(&self) -> Result<PollConnection, RequestError> {
+    async fn connect(&self) -> Result<AgentChannel, RequestError> {
         loop {
             match self.try_to_connect().await {
                 Err(RequestError::Silent { .. }) => tokio::time::sleep(self.target.interval).await,
@@ -266,9 +307,9 @@ impl Poll {
     }
 
     /// Opens a connection, a bounded number of them at a time.
-    async fn try_to_connect(&self) -> Result<PollConnection, RequestError> {
+    async fn try_to_connect(&self) -> Result<AgentChannel, RequestError> {
         let mut turn = self.reports.permit_to_connect().await;
-        let connecting = self.client.connect_for_polls(self.target.address, self.target.patience);
+        let connecting = self.client.open_channel(self.target.address, self.target.patience);
         tokio::pin!(connecting);
         loop {
             tokio::select! {

@@ -494,7 +494,9 @@ impl AgentSupervisor {
     /// `Checked`, unless the agent is lost or restarted meanwhile.
     pub fn check(&self, node: &NodeName) {
         let Some(agent) = self.up(node) else { return };
-        self.poll_now([node]);
+        if let Some(poller) = &agent.poller {
+            poller.poll_elsewhere();
+        }
         let (allocation, reports) = (Arc::clone(&self.allocation), self.reports.clone());
         let (node, start, address) = (node.clone(), agent.start, agent.record.address);
         tokio::spawn(async move {

@@ -17,9 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use holdfast_model::{Generation, HaltState, Inventory, NodeName, Rank, RestartSource};
 use holdfast_wire::agent::{self, AgentEvent, DirectoryHealth, Health, KnownHealth, NumberedEvent, PollReply};
 use holdfast_wire::bytes::Base64;
+use holdfast_wire::channel::{self, ALPN_CHANNEL, ChannelHello, Pipe};
+use holdfast_wire::frame::{HELLO, receive_async};
 use holdfast_wire::plan::RunRequest;
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::{ALPN_HTTP, trust};
@@ -36,6 +40,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -108,7 +113,7 @@ impl State {
 impl Agents {
     /// Serves `count` agents in the runtime that it is called in.
     pub fn serve(trust: TrustMaterial, count: usize) -> Result<Arc<Self>, Failure> {
-        let config = trust::server_config(&trust, &[ALPN_HTTP])?;
+        let config = trust::server_config(&trust, &[ALPN_CHANNEL, ALPN_HTTP])?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let socket = TcpSocket::new_v4()?;
         socket.bind((Ipv4Addr::UNSPECIFIED, 0).into())?;
@@ -218,9 +223,12 @@ impl Agents {
         self.connections.send_modify(|open| *open += 1);
         let serve = async {
             let stream = acceptor.accept(socket).await?;
+            if stream.get_ref().1.alpn_protocol() == Some(ALPN_CHANNEL) {
+                return self.channel(index, stream).await;
+            }
             let all = &self;
             let service =
-                service_fn(move |request| async move { Ok::<_, Infallible>(all.answer(index, request).await) });
+                service_fn(move |request| async move { Ok::<_, Infallible>(all.answer_http(index, request).await) });
             let connection =
                 http1::Builder::new().auto_date_header(false).serve_connection(TokioIo::new(stream), service);
             connection.await.map_err(io::Error::other)
@@ -234,17 +242,44 @@ impl Agents {
         self.connections.send_modify(|open| *open -= 1);
     }
 
-    async fn answer(&self, index: usize, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn channel(&self, index: usize, mut stream: TlsStream<TcpStream>) -> io::Result<()> {
+        let hello: ChannelHello = receive_async(&mut stream, HELLO).await.map_err(io::Error::other)?;
+        if !trust::token_matches(&self.trust, &hello.token.0) {
+            return Ok(());
+        }
+        let mut pipe = Pipe::new(stream);
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                received = pipe.next() => {
+                    let Some(request) = received.map_err(io::Error::other)? else { return Ok(()) };
+                    let channel::Request { number, path, body } = request;
+                    under_way.push(async move { (number, self.answer(index, &path, body).await) });
+                }
+                Some((number, answer)) = under_way.next() => {
+                    let (head, body) = answer.into_parts();
+                    let body = body.collect().await.unwrap_or_default().to_bytes();
+                    pipe.queue(&channel::Answer { number, status: head.status.as_u16(), body });
+                }
+            }
+        }
+    }
+
+    async fn answer_http(&self, index: usize, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if !self.is_token(token.trim_start_matches("Bearer ")) {
             return empty(StatusCode::UNAUTHORIZED);
         }
         let path = request.uri().path().to_owned();
-        let Ok(body) = request.into_body().collect().await.map(|body| body.to_bytes()) else {
-            return empty(StatusCode::BAD_REQUEST);
-        };
+        match request.into_body().collect().await {
+            Ok(body) => self.answer(index, &path, body.to_bytes()).await,
+            Err(_) => empty(StatusCode::BAD_REQUEST),
+        }
+    }
+
+    async fn answer(&self, index: usize, path: &str, body: Bytes) -> Response<Full<Bytes>> {
         let agent = &self.agents[index];
-        match path.as_str() {
+        match path {
             agent::POLL => match self.read(agent::POLL, &body) {
                 Some(request) => agent.poll(index, request).await,
                 None => empty(StatusCode::BAD_REQUEST),

@@ -1,15 +1,17 @@
 //! The socket of the node's ranks (`rank_socket`), and the agent's one port: TLS 1.3 with the job's certificate, behind
-//! it the orchestrator's requests (ALPN `http/1.1`) and the peers' links and streams (ALPN `holdfast/1`).
+//! it the orchestrator's channel (ALPN `holdfast-requests/1`), requests of users' commands (ALPN `http/1.1`), and the
+//! peers' links and streams (ALPN `holdfast/1`).
 //!
 //! Without the token nothing is answered but a refusal. A connection that has not presented the token within ten
 //! seconds, however slowly it sends, is closed; only a few kilobytes of it are read until then, and the number of such
 //! connections is limited, so that they cost little memory and cannot block others.
 //!
-//! * `requests`: what each path does; `faults`: injected faults; `access`: the token; `peers`: links and streams;
+//! * `channel`: several requests at a time; `requests`: what each path does; `faults`: injected faults; `access`: the token; `peers`: links and streams;
 //! * `pending`: connections that have not presented the token yet; `guarded`: limits what is read of them;
 //!   `unauthenticated`: counts and reports those that do not present it.
 
 mod access;
+mod channel;
 mod faults;
 mod guarded;
 mod peers;
@@ -26,6 +28,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use holdfast_wire::agent::{OF_USER, REQUEST_OF};
+use holdfast_wire::channel::ALPN_CHANNEL;
 use holdfast_wire::frame::FrameError;
 use holdfast_wire::{ALPN_HTTP, ALPN_PEER, trust};
 use hyper::body::Incoming;
@@ -79,7 +82,7 @@ struct Port {
 /// When the job's certificate cannot be used.
 pub async fn serve(collectives: Arc<Collectives>, listener: TcpListener) -> Result<(), ServerError> {
     let agent = collectives.agent.clone();
-    let config = trust::server_config(&agent.start.trust, &[ALPN_HTTP, ALPN_PEER])?;
+    let config = trust::server_config(&agent.start.trust, &[ALPN_CHANNEL, ALPN_HTTP, ALPN_PEER])?;
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let port = Arc::new(Port {
         router: requests::router(collectives.clone()),
@@ -140,6 +143,7 @@ async fn serve_connection(
     };
     match stream.get_ref().1.alpn_protocol() {
         Some(protocol) if protocol == ALPN_PEER => serve_peer(port, stream, peer, pending).await,
+        Some(protocol) if protocol == ALPN_CHANNEL => channel::serve(port, stream, peer, pending).await,
         _ => serve_http(port, stream, peer, pending).await,
     }
 }

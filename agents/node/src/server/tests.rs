@@ -1,6 +1,7 @@
 use super::client::{ask, bearer, connect, send};
 use super::*;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -9,6 +10,9 @@ use holdfast_wire::agent::{
     AgentEvent, COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, INVENTORY, KILL, KillReply,
     KillRequest, KnownHealth, POLL, PollReply, PollRequest, STOP, StopRequest,
 };
+use holdfast_wire::bytes::Base64;
+use holdfast_wire::channel::{self, Answer, ChannelHello, Pipe};
+use holdfast_wire::frame::{HELLO, send_async};
 use holdfast_wire::run::TrustMaterial;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -208,6 +212,44 @@ async fn a_silent_connection_is_closed() {
     let _ = greeted.read_to_end(&mut nothing).await;
     assert!(nothing.is_empty());
     assert_eq!(served.unauthenticated(), 2);
+}
+
+#[tokio::test]
+async fn requests_over_the_channel_are_answered_while_a_poll_is_held_and_those_without_the_token_are_not() {
+    let served = served().await;
+    let channel = async |token: &[u8]| {
+        let mut stream = connect(served.address, &served.trust, ALPN_CHANNEL).await;
+        send_async(&mut stream, &ChannelHello { token: Base64(token.to_vec()) }, HELLO).await.unwrap();
+        Pipe::<_, Answer>::new(stream)
+    };
+    let request =
+        |number, path: &str, body: String| channel::Request { number, path: path.to_owned(), body: body.into() };
+    let known: PollReply = served.post(POLL, &AT_ONCE).await;
+    let known = Some(KnownHealth { instance: known.instance, version: known.health_version });
+    let poll = serde_json::to_string(&PollRequest { wait_ms: 600_000, known, ..AT_ONCE }).unwrap();
+    let mut pipe = channel(&served.trust.token.0).await;
+    pipe.queue(&request(7, POLL, poll));
+    pipe.queue(&request(8, INVENTORY, String::new()));
+    pipe.queue(&request(9, "/v1/nothing", "{}".to_owned()));
+    let answers = [pipe.next().await.unwrap().unwrap(), pipe.next().await.unwrap().unwrap()];
+    assert!(answers.iter().all(|answer| !answer.body.is_empty()));
+    assert_eq!(BTreeMap::from(answers.map(|answer| (answer.number, answer.status))), [(8, 200), (9, 404)].into());
+    served.agent.events.add(AgentEvent::Notice { message: "event".to_owned() });
+    let held = pipe.next().await.unwrap().unwrap();
+    assert_eq!((held.number, held.status), (7, 200));
+    assert_eq!(serde_json::from_slice::<PollReply>(&held.body).unwrap().events.len(), 1);
+    assert_eq!(served.unauthenticated(), 0);
+
+    let mut other = channel(&[0; 32]).await;
+    other.queue(&request(1, STOP, "{\"remove\":true}".to_owned()));
+    assert!(!matches!(other.next().await, Ok(Some(_))), "nothing is answered");
+    assert_eq!(served.unauthenticated(), 1);
+    // More than any request has: the connection is closed, and the agent goes on.
+    let mut large = channel(&served.trust.token.0).await;
+    large.queue(&request(1, POLL, "x".repeat(1 << 20)));
+    assert!(!matches!(large.next().await, Ok(Some(_))));
+    assert!(served.get::<Inventory>(INVENTORY).await.holdings.len() > 1);
+    assert!(served.agent.stop.borrow().is_none());
 }
 
 #[tokio::test]

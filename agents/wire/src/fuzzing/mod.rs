@@ -9,6 +9,7 @@ pub mod examples;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use ::bytes::{Bytes, BytesMut};
 use holdfast_model::{Failure, Generation, HaltChange, HaltState, Inventory, Rank};
 use holdfast_testkit::fuzz::FuzzTarget;
 use serde::Serialize;
@@ -16,10 +17,12 @@ use serde::de::DeserializeOwned;
 
 use crate::agent::{
     CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, EndRunRequest, FaultRequest, FlushedNote,
-    ForgetRequest, HaltRequest, KillReply, KillRequest, PeersUpdate, PollReply, PollRequest, RebuildReply,
-    RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, TerminateRequest, VerifyReply, VerifyRequest,
+    ForgetRequest, HaltRequest, INVENTORY, KillReply, KillRequest, POLL, PeersUpdate, PollReply, PollRequest,
+    RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, TerminateRequest, VerifyReply,
+    VerifyRequest,
 };
 use crate::bytes::Base64;
+use crate::channel::{Answer, ChannelHello, Message, Request};
 use crate::frame::{self, HELLO, Limit};
 use crate::pairs::{CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync};
 use crate::payload;
@@ -48,6 +51,22 @@ macro_rules! json {
             corpus: || vec![serde_json::to_vec::<$type>(&$example).unwrap_or_default()],
             words: WORDS,
             check: read::<$type>,
+        }
+    };
+}
+
+/// Messages of a channel, one after the other.
+macro_rules! channel {
+    ($name:literal, $type:ty, $examples:expr) => {
+        FuzzTarget {
+            name: $name,
+            corpus: || {
+                let mut all = BytesMut::new();
+                $examples.iter().for_each(|example| example.encode(&mut all));
+                vec![all.to_vec()]
+            },
+            words: WORDS,
+            check: taken::<$type>,
         }
     };
 }
@@ -123,6 +142,9 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("agent_start", AgentStart, start()),
     json!("agent_ready", AgentReady, examples::ready()),
     json!("run_plan", RunPlan, examples::run_plan(Path::new("/p"))),
+    frames!("channel_hello", ChannelHello, HELLO, [ChannelHello { token: Base64(vec![3; 32]) }]),
+    channel!("channel_request", Request, channel_requests()),
+    channel!("channel_answer", Answer, channel_answers()),
     FuzzTarget {
         name: "agent_state_file",
         corpus: || examples::to_rank().iter().filter_map(|example| payload::to_file(example).ok()).collect(),
@@ -138,6 +160,17 @@ fn directory() -> &'static Path {
 fn hellos() -> Vec<PeerHello> {
     let purposes = examples::purposes().into_iter();
     purposes.map(|purpose| examples::peer_hello(&[3; 32], Generation(2), purpose)).collect()
+}
+
+fn channel_requests() -> [Request; 2] {
+    let body = serde_json::to_vec(&examples::poll()).unwrap_or_default();
+    let request = |number, path: &str, body| Request { number, path: path.to_owned(), body };
+    [request(1, POLL, body.into()), request(2, INVENTORY, Bytes::new())]
+}
+
+fn channel_answers() -> [Answer; 2] {
+    let body = serde_json::to_vec(&examples::poll_reply()).unwrap_or_default();
+    [Answer { number: 1, status: 200, body: body.into() }, Answer { number: 2, status: 204, body: Bytes::new() }]
 }
 
 fn run_request() -> RunRequest {
@@ -164,6 +197,17 @@ fn received<T: Serialize + DeserializeOwned>(mut bytes: &[u8], limit: Limit) {
     if let Ok(message) = frame::receive::<T>(&mut bytes, limit) {
         let again = sent(&message, limit);
         frame::receive::<T>(&mut again.as_slice(), limit).unwrap();
+    }
+}
+
+/// All messages are taken; each is the same when it was sent again.
+fn taken<T: Message + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+    let mut rest = BytesMut::from(bytes);
+    while let Ok(Some(message)) = T::decode(&mut rest) {
+        let mut again = BytesMut::new();
+        message.encode(&mut again);
+        assert_eq!(T::decode(&mut again).unwrap(), Some(message));
+        assert!(again.is_empty());
     }
 }
 
