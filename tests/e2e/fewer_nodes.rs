@@ -36,7 +36,7 @@ fn two_losses_one_after_the_other_leave_two_nodes_with_protected_checkpoints() {
         .redundancy("[{scheme: xor, set_size: 2}]")
         .top("relaunch: {min_nodes: 2}")
         .holding_after(8)
-        .faults("{node: 3, after_checkpoint: 3}")
+        .faults("{node: 3, during: write, checkpoint: 4}")
         .faults("{node: 1, after_checkpoint: 8}");
     job.steps = 60;
     let mut running = job.start();

@@ -29,7 +29,10 @@ fn unprivileged(name: &str, test: impl FnOnce()) {
     let directory = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(directory.path(), Some(USER), Some(USER)).unwrap();
     let program = directory.path().join("limits");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // Not by this process, whose other threads start programs: one of these would have it open for writing for a
+    // moment, and it could not be started.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
+    assert!(copied.success());
     let mut again = Command::new(&program);
     again.args(["--exact", &format!("limits::{name}"), "--nocapture"]).current_dir(directory.path());
     let output = again.env("TMPDIR", directory.path()).uid(USER).gid(USER).output().unwrap();

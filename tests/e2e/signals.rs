@@ -60,7 +60,8 @@ fn leader_agent_that_is_restarted_still_halts_the_ranks() {
     running.sees("the restarted agent", |event| event["event"] == "agent_ready" && event["again"] == true);
     job.go_on();
     let ran = running.ends_with(75);
-    // Ranks to which the answer to checkpoint 4 was still on its way call the restarted agent again, and are halted there.
+    // Ranks to which the answer to checkpoint 4 was still on its way call the restarted agent again, and are halted
+    // there.
     let repeated = world.all("checkpoint_complete").iter().filter(|complete| complete["checkpoint"] == 4).count() > 1;
     let last = if repeated { 4 } else { 5 };
     ran.prints(&[&format!("checkpoint {last} is complete")]);

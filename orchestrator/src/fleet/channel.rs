@@ -131,8 +131,8 @@ impl AgentChannel {
         Ok(AgentChannel { address, pipe, _open: open, requests, waiting, last: 0, encoded: None })
     }
 
-    /// Sends a poll and waits for the answer, without a time limit. Takes and answers other requests meanwhile. After an
-    /// error the connection cannot be used any more. Not cancel safe.
+    /// Sends a poll and waits for the answer, without a time limit. Takes and answers other requests meanwhile. After
+    /// an error the connection cannot be used any more. Not cancel safe.
     pub(super) async fn poll(&mut self, request: &PollRequest) -> Result<PollAnswer, RequestError> {
         let body = self.encode(request)?;
         let poll = self.send(POLL, body);

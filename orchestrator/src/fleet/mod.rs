@@ -4,7 +4,8 @@
 //! * [`client`]: one request to one agent, TLS with the job's certificate pinned, always with a time limit; requests
 //!   to many agents, a bounded number at a time (`fan_out`); `answer`, what is made of the body of an answer;
 //! * [`poll`]: one task for each node that always has a poll under way, so that a broken connection is detected at
-//!   once; its `channel`, which carries other requests meanwhile; `poll_thread`, on which all of them run; [`answers`], what they report;
+//!   once; its `channel`, which carries other requests meanwhile; `poll_thread`, on which all of them run; [`answers`],
+//!   what they report;
 //! * [`running_time`]: the time in which the polling thread verifiably ran: silence is measured in it;
 //! * [`roster`]: which agents are up now, for tasks that send requests to them (the drain);
 //! * `fence`: ends the ranks and the agent of a node that was given up and becomes reachable again.

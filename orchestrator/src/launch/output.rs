@@ -147,7 +147,7 @@ impl OutputTail {
         if expected.is_empty() {
             return;
         }
-        // One look at the directory, not two for each of what may be 100,000 ranks that were killed before they started.
+        // One look at the directory, not two for each of maybe 100,000 ranks that were killed before they started.
         let names = self
             .directory
             .read_dir()

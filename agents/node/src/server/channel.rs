@@ -57,8 +57,8 @@ async fn authenticate(port: &Port, stream: &mut TlsStream<GuardedStream>) -> Res
     }
 }
 
-/// Answers the requests until the orchestrator closes the connection, or has no request under way for [`IDLE`]. An agent
-/// that ends answers those under way.
+/// Answers the requests until the orchestrator closes the connection, or has no request under way for [`IDLE`]. An
+/// agent that ends answers those under way.
 async fn answer_all(port: &Arc<Port>, mut pipe: Pipe<TlsStream<GuardedStream>, channel::Request>, peer: SocketAddr) {
     let mut under_way = FuturesUnordered::new();
     let mut stop = port.agent.stop.subscribe();

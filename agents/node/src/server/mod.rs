@@ -6,7 +6,8 @@
 //! seconds, however slowly it sends, is closed; only a few kilobytes of it are read until then, and the number of such
 //! connections is limited, so that they cost little memory and cannot block others.
 //!
-//! * `channel`: several requests at a time; `requests`: what each path does; `faults`: injected faults; `access`: the token; `peers`: links and streams;
+//! * `channel`: several requests at a time; `requests`: what each path does; `faults`: injected faults; `access`: the
+//!   token; `peers`: links and streams;
 //! * `pending`: connections that have not presented the token yet; `guarded`: limits what is read of them;
 //!   `unauthenticated`: counts and reports those that do not present it.
 
