@@ -63,7 +63,8 @@ fn rejects_and_counts_unauthenticated_connections() {
         assert!(status.contains("200"), "{status} {body}");
         serde_json::from_str::<PollReply>(&body).unwrap().health.unauthenticated
     };
-    assert_eq!(rejected(), 0);
+    // Not always none: the orchestrator opens a connection to see whether the machine of an agent that is late answers.
+    let before = rejected();
 
     // Bytes that are not TLS; the connection is closed without a meaningful answer.
     let mut raw = connect(address);
@@ -82,7 +83,7 @@ fn rejects_and_counts_unauthenticated_connections() {
     for _ in 0..20 {
         drop(connect(address));
     }
-    world.wait("all are counted", || (rejected() >= 23).then_some(()));
+    world.wait("all are counted", || (rejected() >= before + 23).then_some(()));
     running.sees_event("unauthenticated_connection");
 
     job.go_on();

@@ -35,7 +35,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// connection without a request within ten seconds as unauthenticated.
 const IDLE: Duration = Duration::from_secs(4);
 /// An answer over a channel that takes longer is late: another connection to the agent is tried.
-const LATE: Duration = Duration::from_millis(500);
+const LATE: Duration = Duration::from_secs(1);
 /// For requests that an agent answers at once.
 const SHORT: Duration = Duration::from_secs(5);
 /// The agent limits a debugger to thirty seconds.
