@@ -213,6 +213,24 @@ impl AgentClient {
         self.ask_encoded(address, path, encoded(address, path, body)?, within).await
     }
 
+    /// As [`ask`](Self::ask), for requests that must not arrive twice.
+    async fn ask_once<R: DeserializeOwned>(
+        &self,
+        address: SocketAddr,
+        path: &'static str,
+        body: &impl Serialize,
+        within: Duration,
+    ) -> Result<R, RequestError> {
+        if self.channels.to(address).is_none() {
+            return self.post(address, path, body, within).await;
+        }
+        let body = encoded(address, path, body)?;
+        let answer = self.within_channel(address, path, body.into(), within).await?;
+        let broken = || RequestError::Broken { address, path, reason: "the connection was closed".to_owned() };
+        let Answer { status, body, .. } = answer.ok_or_else(broken)?;
+        read_answer(address, path, status, &body)
+    }
+
     async fn ask_encoded<R: DeserializeOwned>(
         &self,
         address: SocketAddr,
@@ -222,19 +240,29 @@ impl AgentClient {
     ) -> Result<R, RequestError> {
         check_size(address, path, &body)?;
         let (body, begun) = (Bytes::from(body), Instant::now());
-        let silent = |_| RequestError::Silent { address, path, within };
-        let over_channel = async {
-            tokio::select! {
-                biased;
-                answer = self.over_channel(address, path, body.clone()) => Ok(answer),
-                reason = unreachable(address) => Err(RequestError::Broken { address, path, reason }),
-            }
-        };
-        let answer = tokio::time::timeout(within, over_channel).await.map_err(silent)??;
-        if let Some(Answer { status, body, .. }) = answer {
+        if let Some(Answer { status, body, .. }) = self.within_channel(address, path, body.clone(), within).await? {
             return read_answer(address, path, status, &body);
         }
         self.post_encoded(address, path, body, within.saturating_sub(begun.elapsed())).await
+    }
+
+    /// As [`over_channel`](Self::over_channel), with a time limit, and as long as the machine of the agent answers.
+    async fn within_channel(
+        &self,
+        address: SocketAddr,
+        path: &'static str,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<Option<Answer>, RequestError> {
+        let answer = async {
+            tokio::select! {
+                biased;
+                answer = self.over_channel(address, path, body) => Ok(answer),
+                reason = unreachable(address) => Err(RequestError::Broken { address, path, reason }),
+            }
+        };
+        let silent = |_| RequestError::Silent { address, path, within };
+        tokio::time::timeout(within, answer).await.map_err(silent)?
     }
 
     /// The answer over the channel to the agent; `None` if there is none, or it breaks.
@@ -296,8 +324,8 @@ impl AgentClient {
     }
 }
 
-/// Requests with a JSON body, a reply and a time limit, which may be an argument: `ask` over a channel, `post` over a
-/// connection, which is closed when the caller cancels the request.
+/// Requests with a JSON body, a reply and a time limit, which may be an argument: `ask` and `ask_once` over a channel,
+/// `post` over a connection, which is closed when the caller cancels the request.
 macro_rules! requests {
     ($(
         $(#[doc = $documentation:literal])+
@@ -327,7 +355,7 @@ requests! {
     /// Sends SIGTERM to the ranks of a node.
     terminate(agent::TerminateRequest) -> agent::KillReply = ask(agent::TERMINATE, SHORT);
     /// Injects a fault; one that kills the agent has no answer.
-    inject_fault(agent::FaultRequest) -> agent::Empty = post(agent::INJECT_FAULT, SHORT);
+    inject_fault(agent::FaultRequest) -> agent::Empty = ask_once(agent::INJECT_FAULT, SHORT);
     /// The stacks of ranks.
     stack(agent::StackRequest) -> agent::StackReply = post(agent::STACK, STACKS);
     /// Sends the present addresses of other agents.
