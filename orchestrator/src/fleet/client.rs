@@ -175,6 +175,7 @@ impl AgentClient {
 
     /// Announces a generation: `request` is what [`PlanParts`](holdfast_wire::plan::PlanParts) returns for the node.
     pub async fn run(&self, address: SocketAddr, request: Vec<u8>) -> Result<agent::RunAccepted, RequestError> {
+        check_size(address, agent::RUN, &request)?;
         self.ask_encoded(address, agent::RUN, request, MEDIUM).await
     }
 
@@ -238,7 +239,6 @@ impl AgentClient {
         body: Vec<u8>,
         within: Duration,
     ) -> Result<R, RequestError> {
-        check_size(address, path, &body)?;
         let (body, begun) = (Bytes::from(body), Instant::now());
         if let Some(Answer { status, body, .. }) = self.within_channel(address, path, body.clone(), within).await? {
             return read_answer(address, path, status, &body);
@@ -281,9 +281,7 @@ impl AgentClient {
         body: &impl Serialize,
         within: Duration,
     ) -> Result<R, RequestError> {
-        let body = encoded(address, path, body)?;
-        check_size(address, path, &body)?;
-        self.post_encoded(address, path, body.into(), within).await
+        self.post_encoded(address, path, encoded(address, path, body)?.into(), within).await
     }
 
     async fn post_encoded<R: DeserializeOwned>(
@@ -405,7 +403,9 @@ fn is_of_network(kind: io::ErrorKind) -> bool {
 }
 
 fn encoded(address: SocketAddr, path: &'static str, body: &impl Serialize) -> Result<Vec<u8>, RequestError> {
-    serde_json::to_vec(body).map_err(|source| RequestError::Unencodable { address, path, source })
+    let body = serde_json::to_vec(body).map_err(|source| RequestError::Unencodable { address, path, source })?;
+    check_size(address, path, &body)?;
+    Ok(body)
 }
 
 fn check_size(address: SocketAddr, path: &'static str, body: &[u8]) -> Result<(), RequestError> {

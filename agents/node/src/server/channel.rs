@@ -9,7 +9,7 @@ use axum::http::{Method, Request, StatusCode};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use holdfast_wire::channel::{self, Answer, ChannelHello, Pipe};
-use holdfast_wire::frame::{FrameError, HELLO, receive_async};
+use holdfast_wire::frame::{HELLO, receive_async};
 use holdfast_wire::trust;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
@@ -19,8 +19,7 @@ use tokio_rustls::server::TlsStream;
 use super::guarded::GuardedStream;
 use super::peers::Unauthenticated;
 use super::pending::PendingConnection;
-use super::unauthenticated::is_closed_by_peer;
-use super::{EVICTED, IDLE, LATE, Port, TOKEN_LIMIT};
+use super::{IDLE, Port, authenticated};
 
 /// Requests that may be under way at a time; the connection is closed at one more. The orchestrator has a few.
 const AT_ONCE: usize = 64;
@@ -32,20 +31,10 @@ pub(super) async fn serve(
     peer: SocketAddr,
     pending: &Arc<PendingConnection>,
 ) {
-    let unauthenticated = |reason: &str| port.unauthenticated.add(&port.agent, peer, reason);
-    tokio::select! {
-        hello = authenticate(port, &mut stream) => match hello {
-            Ok(()) => {}
-            Err(Unauthenticated::NoHello(FrameError::Io(error))) if is_closed_by_peer(&error) => {
-                return port.unauthenticated.add_closed(&port.agent, peer);
-            }
-            Err(reason) => return unauthenticated(&reason.to_string()),
-        },
-        () = pending.evicted() => return unauthenticated(EVICTED),
-        () = tokio::time::sleep_until(pending.since + TOKEN_LIMIT) => return unauthenticated(LATE),
+    let hello = authenticate(port, &mut stream);
+    if authenticated(port, hello, peer, pending).await.is_some() {
+        answer_all(port, Pipe::new(stream), peer).await;
     }
-    pending.set_authenticated();
-    answer_all(port, Pipe::new(stream), peer).await;
 }
 
 /// Receives the token. Nothing is answered to another one.

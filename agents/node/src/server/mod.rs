@@ -156,20 +156,36 @@ async fn serve_peer(
     peer: SocketAddr,
     pending: &Arc<PendingConnection>,
 ) {
-    let unauthenticated = |reason: &str| port.unauthenticated.add(&port.agent, peer, reason);
-    let hello = tokio::select! {
-        hello = peers::authenticate(&port.agent, &mut stream) => match hello {
-            Ok(hello) => hello,
-            Err(Unauthenticated::NoHello(FrameError::Io(error))) if is_closed_by_peer(&error) => {
-                return port.unauthenticated.add_closed(&port.agent, peer);
+    let hello = peers::authenticate(&port.agent, &mut stream);
+    if let Some(hello) = authenticated(port, hello, peer, pending).await {
+        peers::serve(&port.collectives, hello, stream, peer).await;
+    }
+}
+
+/// The result of a hello with the token. Without one the connection is counted and reported, and is to be closed.
+async fn authenticated<T>(
+    port: &Port,
+    hello: impl Future<Output = Result<T, Unauthenticated>>,
+    peer: SocketAddr,
+    pending: &PendingConnection,
+) -> Option<T> {
+    let reason = tokio::select! {
+        hello = hello => match hello {
+            Ok(hello) => {
+                pending.set_authenticated();
+                return Some(hello);
             }
-            Err(reason) => return unauthenticated(&reason.to_string()),
+            Err(Unauthenticated::NoHello(FrameError::Io(error))) if is_closed_by_peer(&error) => {
+                port.unauthenticated.add_closed(&port.agent, peer);
+                return None;
+            }
+            Err(reason) => reason.to_string(),
         },
-        () = pending.evicted() => return unauthenticated(EVICTED),
-        () = tokio::time::sleep_until(pending.since + TOKEN_LIMIT) => return unauthenticated(LATE),
+        () = pending.evicted() => EVICTED.to_owned(),
+        () = tokio::time::sleep_until(pending.since + TOKEN_LIMIT) => LATE.to_owned(),
     };
-    pending.set_authenticated();
-    peers::serve(&port.collectives, hello, stream, peer).await;
+    port.unauthenticated.add(&port.agent, peer, &reason);
+    None
 }
 
 async fn serve_http(
