@@ -217,6 +217,7 @@ pub(super) mod fixtures {
         }
 
         /// The directory of the step.
+        #[cfg(test)]
         pub(in crate::launch) fn directory(&self) -> &Path {
             self.directory.path()
         }
