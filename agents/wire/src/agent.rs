@@ -3,7 +3,7 @@
 //!
 //! | request | path | body → answer |
 //! |---|---|---|
-//! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`], or 204 if nothing changed; held back up to `wait_ms` |
+//! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`], or 204 if nothing changed; held up to `wait_ms` |
 //! | POST | [`RUN`] | [`RunRequest`](crate::plan::RunRequest) → [`RunAccepted`] |
 //! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
 //! | POST | [`HALT_RANKS`] | [`HaltRequest`] → [`Empty`] |
@@ -160,7 +160,8 @@ pub struct EndRunRequest {
 pub struct PollRequest {
     /// The highest event number already seen, 0 at first.
     pub after: u64,
-    /// How long to wait for an event before answering without one, milliseconds.
+    /// How long to wait for an event before answering without one, milliseconds. Over a channel, the answer does not
+    /// wait longer than for the next poll with such a time.
     pub wait_ms: u64,
     /// When the allocation ends, seconds since the epoch: it may have changed since the run began. Absent: nothing new.
     #[serde(default)]

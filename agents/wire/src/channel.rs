@@ -2,7 +2,8 @@
 //! request, and no other request needs a TLS handshake of its own.
 //!
 //! The orchestrator sends a [`ChannelHello`] as a frame ([`frame`](crate::frame)), then [`Request`]s; the agent answers
-//! each with an [`Answer`] of the same number, in any order. The paths, the bodies and the status of an answer are
+//! each with an [`Answer`] of the same number, in any order. A poll that is held is answered when the next one that may be
+//! held arrives, so that only the orchestrator needs a timer for it. The paths, the bodies and the status of an answer are
 //! those of [`agent`](crate::agent); a request without a body is a GET there, every other one a POST.
 //!
 //! | message | bytes, integers big-endian |
@@ -17,7 +18,7 @@ use crate::agent::{LARGEST_ANSWER, largest_request};
 use crate::bytes::Base64;
 
 /// ALPN name of these connections.
-pub const ALPN_CHANNEL: &[u8] = b"holdfast-requests/1";
+pub const ALPN_CHANNEL: &[u8] = b"holdfast-requests/2";
 
 /// The first message on the connection. The version is that of the agent's start message, which was compared before.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -68,7 +68,7 @@ pub struct PollReports {
     requests: Handle,
     reports: mpsc::UnboundedSender<PollReport>,
     collected: Arc<Collected>,
-    extra_polls: Arc<Semaphore>,
+    polls_elsewhere: Arc<Semaphore>,
     connecting: Arc<Semaphore>,
     /// Milliseconds in which the pollers did not run.
     missing: Arc<AtomicU64>,
@@ -99,7 +99,7 @@ pub struct Closed;
 
 impl PollReports {
     /// Pollers run on `polls`, report to the channel, and poll at least every `interval`. At most `at_once` connections
-    /// are opened at a time, and at most `at_once` extra polls are under way, on the runtime that this is called in.
+    /// are opened at a time, and at most `at_once` polls elsewhere are under way, on the runtime that this is called in.
     pub fn new(polls: Handle, reports: mpsc::UnboundedSender<PollReport>, times: PollTimes, at_once: usize) -> Self {
         Self::collecting_for((times.interval / COLLECTED_FOR).min(LONGEST), polls, reports, times, at_once)
     }
@@ -113,8 +113,8 @@ impl PollReports {
     ) -> Self {
         let (collected, missing) = (Arc::new(Collected::default()), Arc::new(AtomicU64::new(0)));
         polls.spawn(hand_over(Arc::clone(&collected), reports.clone(), pause, times, Arc::clone(&missing)));
-        let [extra_polls, connecting] = [(); 2].map(|()| Arc::new(Semaphore::new(at_once)));
-        PollReports { polls, requests: Handle::current(), reports, collected, extra_polls, connecting, missing }
+        let [polls_elsewhere, connecting] = [(); 2].map(|()| Arc::new(Semaphore::new(at_once)));
+        PollReports { polls, requests: Handle::current(), reports, collected, polls_elsewhere, connecting, missing }
     }
 
     /// Milliseconds in which the pollers did not run. They are those of the last report of the running time.
@@ -141,10 +141,10 @@ impl PollReports {
         }
     }
 
-    /// Waits until a second poll may be sent to an agent that has not answered the first: it needs another connection.
-    pub(super) async fn permit_extra_poll(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits until a poll may be sent over another connection to an agent that does not answer.
+    pub(super) async fn permit_poll_elsewhere(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
-        Arc::clone(&self.extra_polls).acquire_owned().await.ok()
+        Arc::clone(&self.polls_elsewhere).acquire_owned().await.ok()
     }
 
     /// Waits until another connection may be opened. If thousands were opened at a time, the work of this machine for

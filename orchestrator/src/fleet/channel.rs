@@ -91,7 +91,7 @@ pub(super) enum PollAnswer {
     Reply(Box<PollReply>),
 }
 
-/// A connection that carries a poll and other requests at the same time. It works while a poll is awaited.
+/// A connection that carries polls and other requests at the same time. It works while an answer is awaited.
 #[derive(Debug)]
 pub(super) struct AgentChannel {
     address: SocketAddr,
@@ -131,22 +131,24 @@ impl AgentChannel {
         Ok(AgentChannel { address, pipe, _open: open, requests, waiting, last: 0, encoded: None })
     }
 
-    /// Sends a poll and waits for the answer, without a time limit. Takes and answers other requests meanwhile. After
-    /// an error the connection cannot be used any more. Not cancel safe.
-    pub(super) async fn poll(&mut self, request: &PollRequest) -> Result<PollAnswer, RequestError> {
+    /// Has a poll sent; returns its number.
+    pub(super) fn send_poll(&mut self, request: &PollRequest) -> Result<u32, RequestError> {
         let body = self.encode(request)?;
-        let poll = self.send(POLL, body);
+        Ok(self.send(POLL, body))
+    }
+
+    /// Waits for the next answer to a poll, without a time limit; returns the number of the poll as well. Takes and
+    /// answers other requests meanwhile. After an error the connection cannot be used any more. Cancel safe.
+    pub(super) async fn next(&mut self) -> Result<(u32, PollAnswer), RequestError> {
         loop {
             tokio::select! {
                 biased;
                 answer = self.pipe.next() => {
                     let answer = answer.map_err(|error| self.failed(&error))?.ok_or_else(|| self.closed())?;
-                    if answer.number == poll {
-                        return self.read(&answer);
-                    }
-                    if let Some(waiting) = self.waiting.remove(&answer.number) {
+                    match self.waiting.remove(&answer.number) {
                         // Its receiver is gone if its time limit is over.
-                        let _ = waiting.send(answer);
+                        Some(waiting) => drop(waiting.send(answer)),
+                        None => return Ok((answer.number, self.read(&answer)?)),
                     }
                 }
                 Some(request) = self.requests.recv() => {
@@ -268,7 +270,8 @@ mod tests {
                 }
             }
         });
-        assert!(matches!(channel.poll(&PollRequest::HEALTH_ONLY).await, Ok(PollAnswer::Unchanged)));
+        let poll = channel.send_poll(&PollRequest::HEALTH_ONLY).unwrap();
+        assert!(matches!(channel.next().await, Ok((number, PollAnswer::Unchanged)) if number == poll));
         asked.await.unwrap();
         drop(agent.await.unwrap());
         drop(channel);
@@ -290,7 +293,8 @@ mod tests {
         let channels = Channels::default();
         let mut channel = AgentChannel::open(&connector, &channels, address, Duration::from_secs(60)).await.unwrap();
         let _stream = is_closed.await.unwrap();
-        let answer = tokio::time::timeout(Duration::from_secs(60), channel.poll(&PollRequest::HEALTH_ONLY)).await;
+        channel.send_poll(&PollRequest::HEALTH_ONLY).unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(60), channel.next()).await;
         assert!(matches!(answer.expect("no answer is awaited"), Err(RequestError::Broken { .. })));
     }
 }

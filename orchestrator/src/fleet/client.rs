@@ -162,17 +162,6 @@ impl AgentClient {
         self.post(address, agent::POLL, request, within).await
     }
 
-    /// As [`poll`](Self::poll), over the channel of the poll that is under way, if it is open.
-    pub(super) async fn poll_beside(
-        &self,
-        address: SocketAddr,
-        request: &agent::PollRequest,
-        patience: Duration,
-    ) -> Result<agent::PollReply, RequestError> {
-        let within = Duration::from_millis(request.wait_ms) + patience;
-        self.ask(address, agent::POLL, request, within).await
-    }
-
     /// Announces a generation: `request` is what [`PlanParts`](holdfast_wire::plan::PlanParts) returns for the node.
     pub async fn run(&self, address: SocketAddr, request: Vec<u8>) -> Result<agent::RunAccepted, RequestError> {
         check_size(address, agent::RUN, &request)?;

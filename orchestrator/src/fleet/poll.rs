@@ -1,8 +1,9 @@
 //! The task that always has a poll to one agent under way (long polling).
 //!
-//! The agent delays its answer until something changes or the poll interval is over. When its process dies, the system
-//! closes the connection, and the poll ends at once: a loss is detected within a millisecond, not after an interval.
-//! Another connection is opened first: an agent that is alive accepts it, and is not lost.
+//! The agent holds a poll until something changes or the next poll arrives, which is sent after the poll interval: it
+//! wakes once an interval, and needs no timer. When its process dies, the system closes the connection, and the poll
+//! ends at once: a loss is detected within a millisecond, not after an interval. Another connection is opened first: an
+//! agent that is alive accepts it, and is not lost.
 //!
 //! A poll has no time limit. Whether an agent that does not answer is lost is decided by the owner of the supervisor,
 //! in running time ([`running_time`](super::running_time)).
@@ -10,6 +11,7 @@
 //! Nearly all answers report no change. For these only the time at which the poll was sent matters, and they are handed
 //! over together, every few milliseconds: see [`answers`](super::answers).
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -33,6 +35,9 @@ use super::error::RequestError;
 /// last one when it arrived.
 const FULL_REPORT_EVERY: Duration = Duration::from_secs(10);
 
+/// An agent answers a poll that it holds after so many intervals, also if no other poll arrives.
+const HELD_FOR: u32 = 4;
+
 /// A connection that takes longer waits for the agent and not for this process: the next one may be opened meanwhile.
 const TURN: Duration = Duration::from_millis(50);
 
@@ -43,7 +48,7 @@ pub struct PollTarget {
     /// Counts the starts of this node's agent, so that reports about an earlier one can be ignored.
     pub start: u64,
     pub address: SocketAddr,
-    /// How long the agent may delay an answer.
+    /// How long the agent may delay an answer: the next poll is sent after this.
     pub interval: Duration,
     /// When an answer takes this much longer than that, another connection is tried.
     pub patience: Duration,
@@ -105,9 +110,15 @@ struct Received {
 }
 
 impl Received {
-    /// The health report that need not be sent again.
-    fn known(&self, now: Instant) -> Option<KnownHealth> {
-        self.health.filter(|(_, requested)| now.duration_since(*requested) < FULL_REPORT_EVERY).map(|(known, _)| known)
+    /// The health report that need not be sent again; now and then none, so that the next one is complete.
+    fn known(&mut self, now: Instant) -> Option<KnownHealth> {
+        let (known, requested) = self.health.as_mut()?;
+        if now.duration_since(*requested) < FULL_REPORT_EVERY {
+            return Some(*known);
+        }
+        // Not once more by the poll that is sent before the answer arrives.
+        *requested = now;
+        None
     }
 
     /// Removes the events that were received before. When the instance changes, event numbers begin again: an answer to
@@ -140,30 +151,59 @@ impl From<RequestError> for PollEnd {
     }
 }
 
-/// How a poll travels that is sent while another one is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Over the same connection.
-    Beside,
-    /// Over another connection.
-    Elsewhere,
-}
-
-/// A poll that was sent while another one is under way.
-type ExtraPollUnderWay = (Way, Pin<Box<dyn Future<Output = ExtraPoll> + Send>>);
-
-/// The result of a poll that was sent while another one was under way.
-struct ExtraPoll {
+/// A poll that was sent over the channel, and is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct PollUnderWay {
+    number: u32,
+    request: PollRequest,
+    /// When it was sent, by the clock of the supervisor.
     sent: Duration,
     asked: Instant,
+}
+
+impl PollUnderWay {
+    /// The agent answers it when something changes, or the next one arrives.
+    fn is_held(&self) -> bool {
+        self.request.wait_ms > 0
+    }
+}
+
+/// The polls over one channel that are not answered yet, in the order in which they were sent.
+#[derive(Debug, Default)]
+struct PollsUnderWay(VecDeque<PollUnderWay>);
+
+impl PollsUnderWay {
+    fn held(&self) -> usize {
+        self.0.iter().filter(|poll| poll.is_held()).count()
+    }
+
+    /// A poll is to be answered at once.
+    fn has_urgent(&self) -> bool {
+        self.0.iter().any(|poll| !poll.is_held())
+    }
+
+    fn take(&mut self, number: u32) -> Option<PollUnderWay> {
+        let at = self.0.iter().position(|poll| poll.number == number)?;
+        self.0.remove(at)
+    }
+}
+
+/// A poll over another connection.
+type PollElsewhere = Pin<Box<dyn Future<Output = AnswerElsewhere> + Send>>;
+
+/// The result of a poll over another connection.
+struct AnswerElsewhere {
+    sent: Duration,
+    asked: Instant,
+    after: u64,
     /// `None` when the program ends.
     reply: Option<Result<PollReply, RequestError>>,
 }
 
 /// Completes when the poll is answered; never without one.
-async fn complete(poll: &mut Option<ExtraPollUnderWay>) -> ExtraPoll {
+async fn complete(poll: &mut Option<PollElsewhere>) -> AnswerElsewhere {
     match poll {
-        Some((_, poll)) => poll.await,
+        Some(poll) => poll.await,
         None => std::future::pending().await,
     }
 }
@@ -227,72 +267,82 @@ impl Poll {
     }
 
     /// Polls over a connection until it breaks.
-    async fn poll_over(&mut self, connection: &mut AgentChannel) -> Result<Infallible, PollEnd> {
-        let interval = u64::try_from(self.target.interval.as_millis()).unwrap_or(u64::MAX);
-        // `poll_now` was called while a poll was under way.
-        let mut at_once = false;
+    async fn poll_over(&mut self, channel: &mut AgentChannel) -> Result<Infallible, PollEnd> {
+        let requested = Arc::clone(&self.requested);
+        let held_for = u64::try_from(self.target.interval.saturating_mul(HELD_FOR).as_millis()).unwrap_or(u64::MAX);
+        let mut under_way = PollsUnderWay::default();
+        let mut elsewhere: Option<PollElsewhere> = None;
+        let due = tokio::time::sleep(self.target.interval);
+        tokio::pin!(due);
         loop {
-            let request = self.request(if at_once { 0 } else { interval });
-            let urgent = std::mem::take(&mut at_once);
-            let (sent, asked) = (self.clock.now(), Instant::now());
-            let requested = Arc::clone(&self.requested);
-            let poll = connection.poll(&request);
-            tokio::pin!(poll);
-            let mut extra: Option<ExtraPollUnderWay> = None;
-            let answer = loop {
-                tokio::select! {
-                    biased;
-                    answer = &mut poll => break answer?,
-                    () = requested.elsewhere.notified(), if !matches!(extra, Some((Way::Elsewhere, _))) => {
-                        at_once = true;
-                        extra = Some((Way::Elsewhere, Box::pin(self.extra_poll(request, Way::Elsewhere))));
+            if under_way.held() == 0 {
+                self.send(channel, &mut under_way, held_for)?;
+                due.as_mut().reset(Instant::now() + self.target.interval);
+            }
+            tokio::select! {
+                biased;
+                answer = channel.next() => {
+                    let (number, answer) = answer?;
+                    if let Some(poll) = under_way.take(number) {
+                        self.answered_over_channel(&poll, answer)?;
                     }
-                    () = requested.now.notified(), if !at_once && extra.is_none() => {
-                        at_once = true;
-                        extra = Some((Way::Beside, Box::pin(self.extra_poll(request, Way::Beside))));
-                    }
-                    ExtraPoll { sent, asked: extra_asked, reply } = complete(&mut extra) => {
-                        extra = None;
-                        at_once = false;
-                        // Without an answer here, the other poll goes on.
-                        if let Ok(reply) = reply.ok_or(PollEnd::NotReceived)? {
-                            self.answered(request.after, sent, extra_asked, Box::new(reply))?;
-                            if asked.elapsed() > Duration::from_millis(request.wait_ms) + self.target.patience {
-                                return Err(PollEnd::Stuck);
-                            }
+                }
+                () = requested.elsewhere.notified(), if elsewhere.is_none() => {
+                    elsewhere = Some(Box::pin(self.poll_elsewhere()));
+                }
+                () = requested.now.notified(), if !under_way.has_urgent() => self.send(channel, &mut under_way, 0)?,
+                AnswerElsewhere { sent, asked, after, reply } = complete(&mut elsewhere) => {
+                    elsewhere = None;
+                    // Without an answer there, the polls here go on.
+                    if let Ok(reply) = reply.ok_or(PollEnd::NotReceived)? {
+                        self.answered(after, sent, asked, Box::new(reply))?;
+                        let late = |poll: &PollUnderWay| poll.asked.elapsed() > self.target.interval + self.target.patience;
+                        if under_way.0.front().is_some_and(late) {
+                            return Err(PollEnd::Stuck);
                         }
                     }
                 }
-            };
-            match answer {
-                PollAnswer::Reply(reply) => self.answered(request.after, sent, asked, reply)?,
-                PollAnswer::Unchanged => {
-                    self.answered_here = true;
-                    let PollTarget { node, start, .. } = &self.target;
-                    let answer = UnchangedAnswer { node: node.clone(), start: *start, sent };
-                    self.reports.unchanged(answer, urgent);
+                // Releases the one before.
+                () = &mut due, if under_way.held() == 1 => {
+                    self.send(channel, &mut under_way, held_for)?;
+                    due.as_mut().reset(Instant::now() + self.target.interval);
                 }
             }
         }
     }
 
-    /// A poll that is answered at once.
-    fn extra_poll(&self, request: PollRequest, way: Way) -> impl Future<Output = ExtraPoll> + Send + 'static {
+    /// Sends a poll that may be held for `wait_ms`.
+    fn send(&mut self, channel: &mut AgentChannel, under_way: &mut PollsUnderWay, wait_ms: u64) -> Result<(), PollEnd> {
+        let (sent, asked) = (self.clock.now(), Instant::now());
+        let request = PollRequest { known: self.received.known(asked), ..self.request(wait_ms) };
+        let number = channel.send_poll(&request)?;
+        under_way.0.push_back(PollUnderWay { number, request, sent, asked });
+        Ok(())
+    }
+
+    fn answered_over_channel(&mut self, poll: &PollUnderWay, answer: PollAnswer) -> Result<(), PollEnd> {
+        match answer {
+            PollAnswer::Reply(reply) => self.answered(poll.request.after, poll.sent, poll.asked, reply),
+            PollAnswer::Unchanged => {
+                self.answered_here = true;
+                let PollTarget { node, start, .. } = &self.target;
+                let answer = UnchangedAnswer { node: node.clone(), start: *start, sent: poll.sent };
+                self.reports.unchanged(answer, !poll.is_held());
+                Ok(())
+            }
+        }
+    }
+
+    /// A poll over another connection, which is answered at once.
+    fn poll_elsewhere(&self) -> impl Future<Output = AnswerElsewhere> + Send + 'static {
         let (reports, client, clock) = (self.reports.clone(), self.client.clone(), self.clock);
-        let (address, patience) = (self.target.address, self.target.patience);
+        let (address, patience, request) = (self.target.address, self.target.patience, self.request(0));
         async move {
-            let permit = reports.permit_extra_poll().await;
+            let permit = reports.permit_poll_elsewhere().await;
             let (sent, asked) = (clock.now(), Instant::now());
-            let request = PollRequest { wait_ms: 0, known: None, ..request };
-            let poll = async move {
-                match way {
-                    Way::Beside => client.poll_beside(address, &request, patience).await,
-                    Way::Elsewhere => client.poll(address, &request, patience).await,
-                }
-            };
-            let reply = reports.request(poll).await;
+            let reply = reports.request(async move { client.poll(address, &request, patience).await }).await;
             drop(permit);
-            ExtraPoll { sent, asked, reply }
+            AnswerElsewhere { sent, asked, after: request.after, reply }
         }
     }
 
@@ -321,9 +371,10 @@ impl Poll {
         }
     }
 
+    /// A poll for all that is new, and the complete health report.
     fn request(&self, wait_ms: u64) -> PollRequest {
         let allocation_end = *self.target.end.borrow();
-        PollRequest { after: self.received.number, wait_ms, allocation_end, known: self.received.known(Instant::now()) }
+        PollRequest { after: self.received.number, wait_ms, allocation_end, known: None }
     }
 
     fn answered(
@@ -409,6 +460,9 @@ mod tests {
         let known = KnownHealth { instance: 7, version: 2 };
         received.health = Some((known, begun));
         assert_eq!(received.known(begun), Some(known));
-        assert_eq!(received.known(begun + FULL_REPORT_EVERY), None);
+        let later = begun + FULL_REPORT_EVERY;
+        assert_eq!(received.known(later), None);
+        assert_eq!(received.known(later), Some(known), "it is on its way");
+        assert_eq!(received.known(later + FULL_REPORT_EVERY), None);
     }
 }

@@ -248,13 +248,15 @@ impl Agents {
             return Ok(());
         }
         let mut pipe = Pipe::new(stream);
+        let turn = Notify::new();
         let mut under_way = FuturesUnordered::new();
         loop {
             tokio::select! {
                 received = pipe.next() => {
                     let Some(request) = received.map_err(io::Error::other)? else { return Ok(()) };
                     let channel::Request { number, path, body } = request;
-                    under_way.push(async move { (number, self.answer(index, &path, body).await) });
+                    let turn = &turn;
+                    under_way.push(async move { (number, self.answer(index, &path, body, turn).await) });
                 }
                 Some((number, answer)) = under_way.next() => {
                     let (head, body) = answer.into_parts();
@@ -272,16 +274,17 @@ impl Agents {
         }
         let path = request.uri().path().to_owned();
         match request.into_body().collect().await {
-            Ok(body) => self.answer(index, &path, body.to_bytes()).await,
+            Ok(body) => self.answer(index, &path, body.to_bytes(), &Notify::new()).await,
             Err(_) => empty(StatusCode::BAD_REQUEST),
         }
     }
 
-    async fn answer(&self, index: usize, path: &str, body: Bytes) -> Response<Full<Bytes>> {
+    /// `turn` is notified when the connection has another poll that may be held.
+    async fn answer(&self, index: usize, path: &str, body: Bytes, turn: &Notify) -> Response<Full<Bytes>> {
         let agent = &self.agents[index];
         match path {
             agent::POLL => match self.read(agent::POLL, &body) {
-                Some(request) => agent.poll(index, request).await,
+                Some(request) => agent.poll(index, request, turn).await,
                 None => empty(StatusCode::BAD_REQUEST),
             },
             agent::RUN => match self.read::<RunRequest>(agent::RUN, &body) {
@@ -334,7 +337,7 @@ impl Agent {
         if state.generation == generation { state.ranks.clone() } else { Vec::new() }
     }
 
-    async fn poll(&self, index: usize, request: agent::PollRequest) -> Response<Full<Bytes>> {
+    async fn poll(&self, index: usize, request: agent::PollRequest, turn: &Notify) -> Response<Full<Bytes>> {
         let releases = self.releases.load(Ordering::Relaxed);
         let news = async {
             loop {
@@ -349,7 +352,14 @@ impl Agent {
             }
         };
         if request.wait_ms > 0 {
-            let _ = tokio::time::timeout(Duration::from_millis(request.wait_ms), news).await;
+            turn.notify_waiters();
+            let changed = async {
+                tokio::select! {
+                    () = news => {}
+                    () = turn.notified() => {}
+                }
+            };
+            let _ = tokio::time::timeout(Duration::from_millis(request.wait_ms), changed).await;
         }
         let state = self.state.lock();
         let instance = index as u64 + 1;

@@ -6,6 +6,7 @@ pub mod fault_injection;
 pub(crate) mod fixtures;
 pub mod forget;
 pub mod inventory;
+pub mod tick;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;

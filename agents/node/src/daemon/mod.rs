@@ -21,11 +21,11 @@ use holdfast_wire::run::{AgentReady, AgentStart};
 use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::Interval;
 
 use self::identity::IdentityError;
 use crate::agent::Agent;
 use crate::agent::forget::{self, ForgetError};
+use crate::agent::tick::tick;
 use crate::collective::{self, Collectives};
 use crate::directories::claim::{self, Claim, ClaimError};
 use crate::directories::kept;
@@ -36,15 +36,13 @@ use crate::store::StoreError;
 
 /// The longest start line, in bytes. It contains the identity of this agent, not the job's specification.
 const LONGEST_START: u64 = 1 << 20;
-/// Threads that answer requests and run all asynchronous tasks: nothing on them may block.
-const WORKERS: usize = 2;
 /// Threads for file work: orders, drains, streams.
 const BLOCKING: usize = 256;
 /// Stack of each thread. Deep recursion is refused everywhere.
 const STACK_BYTES: usize = 2 << 20;
 /// An orchestrator without any request for so long is considered lost.
 const ORCHESTRATOR_LOST: Duration = Duration::from_secs(5);
-/// The shortest time between two checks whether the agent is still needed.
+/// The time between two checks whether the agent is still needed.
 const WATCH: Duration = Duration::from_secs(1);
 
 /// Why the agent did not start, or ended.
@@ -93,8 +91,10 @@ pub fn run(start_line: impl BufRead, ready: impl Write) -> Result<(), DaemonErro
         umask(Mode::from_bits_truncate(mask));
     }
     raise_descriptor_limit();
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(WORKERS).max_blocking_threads(BLOCKING).thread_stack_size(STACK_BYTES);
+    // This thread answers requests and runs all asynchronous tasks: nothing on it may block. With others beside it, each
+    // wake-up of an agent without work would wake several.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.max_blocking_threads(BLOCKING).thread_stack_size(STACK_BYTES);
     let runtime = runtime::start(builder.thread_name("holdfast").enable_all()).map_err(DaemonError::Runtime)?;
     let result = runtime.block_on(serve(start, ready));
     // File work that hangs must not keep the process.
@@ -144,7 +144,6 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     announce(&agent, &mut ready, address, adopted)?;
 
     let socket_failed = |source| DaemonError::Socket { directory: control_path.clone(), source };
-    let claimed = tokio::time::interval(claim::RENEW_EVERY);
     tokio::select! {
         // The request to stop first: the server ends because of it, and if that were taken for a failure of the server,
         // the job's directories would not be removed.
@@ -158,7 +157,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
         },
         () = terminated(&agent, &mut terminate) => tracing::info!("terminated"),
         () = abandoned(&agent) => tracing::info!("abandoned"),
-        () = renewed(&claim, claimed) => {}
+        () = renewed(&claim) => {}
     }
     // It binds a socket again that was removed, and the directory of the socket is about to be removed.
     socket.abort();
@@ -167,12 +166,12 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
 }
 
 /// Renews the claim again and again.
-async fn renewed(claim: &Claim, mut due: Interval) {
+async fn renewed(claim: &Claim) {
     loop {
-        due.tick().await;
         if let Err(error) = claim.renew() {
             tracing::warn!(%error, "claim_not_renewed");
         }
+        tick(claim::RENEW_EVERY).await;
     }
 }
 
@@ -264,10 +263,8 @@ async fn stop_requested(agent: &Agent) {
 async fn abandoned(agent: &Arc<Agent>) {
     let limit = agent.start.abandon_after;
     loop {
-        let left = limit.saturating_sub(agent.contact.silence());
-        if !left.is_zero() {
-            // It cannot be true earlier; and no tiny steps at the end.
-            tokio::time::sleep(left.max(WATCH.min(limit))).await;
+        tick(WATCH.min(limit)).await;
+        if agent.contact.silence() < limit {
             continue;
         }
         // To find ranks, all of /proc is read: last, and seldom.

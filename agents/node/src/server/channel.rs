@@ -13,6 +13,7 @@ use holdfast_wire::frame::{HELLO, receive_async};
 use holdfast_wire::trust;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
@@ -23,6 +24,19 @@ use super::{IDLE, Port, authenticated};
 
 /// Requests that may be under way at a time; the connection is closed at one more. The orchestrator has a few.
 const AT_ONCE: usize = 64;
+
+/// Which poll of a connection is held: the newest. The one before is answered when the next one arrives, so that no
+/// agent needs a timer for its polls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PollTurn(Arc<Notify>);
+
+impl PollTurn {
+    /// Releases the poll before, and returns when the next one is held.
+    pub(super) async fn next_is_held(&self) {
+        self.0.notify_waiters();
+        self.0.notified().await;
+    }
+}
 
 /// Serves a connection on which ALPN [`ALPN_CHANNEL`](channel::ALPN_CHANNEL) was agreed.
 pub(super) async fn serve(
@@ -50,6 +64,7 @@ async fn authenticate(port: &Port, stream: &mut TlsStream<GuardedStream>) -> Res
 /// agent that ends answers those under way.
 async fn answer_all(port: &Arc<Port>, mut pipe: Pipe<TlsStream<GuardedStream>, channel::Request>, peer: SocketAddr) {
     let mut under_way = FuturesUnordered::new();
+    let turn = PollTurn::default();
     let mut stop = port.agent.stop.subscribe();
     let mut stopping = false;
     let idle = tokio::time::sleep(IDLE);
@@ -60,7 +75,9 @@ async fn answer_all(port: &Arc<Port>, mut pipe: Pipe<TlsStream<GuardedStream>, c
             received = pipe.next() => match received {
                 // The connection is about to be closed: the request is repeated elsewhere, or its agent is gone.
                 Ok(Some(_)) if stopping => {}
-                Ok(Some(request)) if under_way.len() < AT_ONCE => under_way.push(answer(port.clone(), request)),
+                Ok(Some(request)) if under_way.len() < AT_ONCE => {
+                    under_way.push(answer(port.clone(), turn.clone(), request));
+                }
                 Ok(Some(_)) => return tracing::warn!(%peer, "channel_closed_for_too_many_requests"),
                 Ok(None) => return,
                 Err(error) => return tracing::debug!(%peer, %error, "channel_ended"),
@@ -80,11 +97,12 @@ async fn answer_all(port: &Arc<Port>, mut pipe: Pipe<TlsStream<GuardedStream>, c
 }
 
 /// What the router answers to a request.
-async fn answer(port: Arc<Port>, request: channel::Request) -> Answer {
+async fn answer(port: Arc<Port>, turn: PollTurn, request: channel::Request) -> Answer {
     let _contact = port.agent.contact.begin();
     let channel::Request { number, path, body } = request;
     let method = if body.is_empty() { Method::GET } else { Method::POST };
     let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
+    let request = request.extension(turn);
     let Ok(request) = request.body(Body::from(body)) else {
         return Answer { number, status: StatusCode::BAD_REQUEST.as_u16(), body: Bytes::new() };
     };

@@ -17,6 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::agent::Agent;
+use crate::agent::tick::tick;
 use crate::collective::{self, CallError, Collectives};
 use crate::ranks::admission::Refusal;
 use crate::ranks::{Joined, Process};
@@ -89,7 +90,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 /// socket of another agent is left alone.
 async fn removed(path: &Path) {
     loop {
-        tokio::time::sleep(CHECK_EVERY).await;
+        tick(CHECK_EVERY).await;
         if tokio::fs::symlink_metadata(path).await.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             return;
         }

@@ -10,7 +10,7 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use holdfast_core::control::ControlError;
 use holdfast_model::pair::PairStatus;
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinError;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::channel::PollTurn;
 use super::faults::{self, FaultError};
 use crate::agent::Agent;
 use crate::agent::forget::{self, ForgetError};
@@ -234,6 +235,7 @@ fn moment(collectives: &Collectives) -> Moment {
 
 async fn poll(
     State(collectives): State<Arc<Collectives>>,
+    turn: Option<Extension<PollTurn>>,
     Message(request): Message<PollRequest>,
 ) -> Result<Response, Rejection> {
     let agent = &collectives.agent;
@@ -243,8 +245,10 @@ async fn poll(
     let wait = Duration::from_millis(request.wait_ms).min(LONGEST_POLL);
     if !wait.is_zero() {
         let mut stop = agent.stop.subscribe();
+        let Extension(turn) = turn.unwrap_or_default();
         tokio::select! {
             () = agent.events.wait_for_event(request.after) => {}
+            () = turn.next_is_held() => {}
             () = tokio::time::sleep(wait) => {}
             // An agent that ends answers at once.
             _ = stop.wait_for(Option::is_some) => {}
