@@ -59,7 +59,7 @@ async fn measure(count: usize, interval: Duration, long: Duration) -> Result<()>
     let client = AgentClient::new(&trust, 64)?.for_agents(count);
     let mut fleet = AgentSupervisor::new(allocation as Arc<dyn Allocation>, client, settings);
     let (begun, processor) = (Instant::now(), processor_seconds()?);
-    let record = |index| AgentRecord { address: address(index, port), pid: 0, seen: (0, 0) };
+    let record = |index| AgentRecord { address: address(index, port), pid: 0, pulse: None, seen: (0, 0) };
     let known: BTreeMap<NodeName, AgentRecord> = (0..count).map(|index| (node(index), record(index))).collect();
     fleet.adopt(&known).await;
     let mut up = 0;

@@ -85,6 +85,29 @@ fn hanging_agent_is_replaced_and_run_continues() {
     signal(world.agent_pid("node2"), Signal::STOP);
     let lost = running.sees_event("agent_lost");
     assert_eq!(lost["node"], "node2");
+    let reason = lost["reason"].as_str().unwrap();
+    assert!(reason.ends_with("and its process exists"), "the time is written: {reason}");
+    let back = |event: &serde_json::Value| {
+        event["event"] == "agent_ready" && event["node"] == "node2" && event["again"] == true
+    };
+    running.sees("it is back", back);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn agent_that_other_agents_find_stopped_is_replaced_before_replace_after() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    signal(world.agent_pid("node2"), Signal::STOP);
+    let lost = running.sees_event("agent_lost");
+    assert_eq!(lost["node"], "node2");
+    let reason = lost["reason"].as_str().unwrap();
+    assert!(reason.ends_with("and its process does not run, as other agents find too"), "{reason}");
     let back = |event: &serde_json::Value| {
         event["event"] == "agent_ready" && event["node"] == "node2" && event["again"] == true
     };

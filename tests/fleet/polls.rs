@@ -40,7 +40,8 @@ impl World {
         let client = AgentClient::new(&trust, 2).unwrap();
         let fleet = AgentSupervisor::new(allocation as Arc<dyn Allocation>, client, settings);
         let mut world = World { agents, fleet, clock };
-        let record = |index| AgentRecord { address: address(index, world.agents.port()), pid: 0, seen: (0, 0) };
+        let record =
+            |index| AgentRecord { address: address(index, world.agents.port()), pid: 0, pulse: None, seen: (0, 0) };
         let known: BTreeMap<NodeName, AgentRecord> = (0..count).map(|index| (node(index), record(index))).collect();
         world.fleet.adopt(&known).await;
         // The first answer is delayed like any other.

@@ -18,7 +18,7 @@ use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
 use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
 use holdfast_wire::agent::{
     CHECKPOINT, COPY, CopyReply, END_RUN, FLUSHED, FORGET, HALT, HALT_RANKS, INJECT_FAULT, INVENTORY, KILL, PEERS,
-    POLL, REBUILD, RUN, STACK, TERMINATE, VERIFY,
+    POLL, PULSE, REBUILD, RUN, STACK, TERMINATE, VERIFY,
 };
 use holdfast_wire::channel::{self, ALPN_CHANNEL, ChannelHello, Message as _};
 use holdfast_wire::frame::{self, HELLO, Limit};
@@ -404,6 +404,7 @@ fn requests(attack: &Attack) -> Vec<(&'static str, &'static str, Value)> {
         ("POST", KILL, value(examples::kill())),
         ("POST", INJECT_FAULT, json!({"fault": {"kind": "unknown"}})),
         ("POST", STACK, value(examples::stack())),
+        ("POST", PULSE, value(examples::pulse())),
         ("POST", PEERS, value(examples::peers())),
         ("GET", INVENTORY, Value::Null),
         ("GET", HALT, Value::Null),

@@ -391,16 +391,20 @@ impl World {
 
     /// Whether the process of a silent agent exists.
     pub fn check_agent(&mut self, incarnation: u32, at: NodeIndex) {
+        let others = self.nodes.iter().zip(0..).filter(|(_, other)| *other != at);
+        let others_run = others.map(|(node, _)| node).any(|node| node.life == Life::Alive && node.agent.is_some());
         let node = &self.nodes[at as usize];
         let presence = match node.life {
             Life::Dead if self.defect == Some(Defect::DeathsHidden) => AgentPresence::Present,
             Life::Dead | Life::Frozen if node.unreachable => AgentPresence::NoAnswer,
+            Life::Frozen if others_run => AgentPresence::Stopped,
             Life::Frozen => AgentPresence::Present,
             Life::Alive if node.agent.is_some() => AgentPresence::Present,
             Life::Alive | Life::Dead => AgentPresence::Ended,
         };
+        let delay = if presence == AgentPresence::Stopped { 750 * MS } else { MS };
         let checked = Event::AgentChecked { node: name(at), presence };
-        self.after(MS, SimulatedEvent::ToOrchestrator(incarnation, Box::new(checked)));
+        self.after(delay, SimulatedEvent::ToOrchestrator(incarnation, Box::new(checked)));
     }
 
     /// The process of the orchestrator is stopped, or gets no processor.

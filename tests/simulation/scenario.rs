@@ -94,6 +94,7 @@ impl Scenario {
         config.start_within = ms(5000);
         config.agent_restarts = 4;
         config.replace_after = ms(5000 + dice.below(5000));
+        config.replaces_stopped = Dice(seed ^ 0x5709).percent(50);
         config.hang_after = Some(ms(2000));
         let poll_every = if large { 2000 * MS } else { 250 * MS };
         config.down_after = if large { ms(8000) } else { ms(750) };

@@ -10,6 +10,7 @@
 //! | POST | [`TERMINATE`] | [`TerminateRequest`] → [`KillReply`] |
 //! | POST | [`INJECT_FAULT`] | [`FaultRequest`] → [`Empty`]; none if the agent is killed |
 //! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
+//! | POST | [`PULSE`] | [`PulseRequest`] → [`PulseReply`] |
 //! | POST | [`PEERS`] | [`PeersUpdate`] → [`Empty`] |
 //! | POST | [`END_RUN`] | [`EndRunRequest`] → [`Empty`] |
 //! | GET | [`INVENTORY`] | → [`Inventory`](holdfast_model::Inventory) |
@@ -77,6 +78,7 @@ pub const TERMINATE: &str = "/v1/terminate";
 pub const INJECT_FAULT: &str = "/v1/inject_fault";
 /// The stacks of ranks that make no progress.
 pub const STACK: &str = "/v1/stack";
+pub const PULSE: &str = "/v1/pulse";
 /// An agent of the run was restarted and listens elsewhere.
 pub const PEERS: &str = "/v1/peers";
 /// Drain: end the run, so that its flushes stop.
@@ -626,6 +628,19 @@ pub struct StackRequest {
 pub struct StackReply {
     /// The stacks of all threads of each rank, from the kernel and a debugger, as text for the user.
     pub stacks: BTreeMap<Rank, String>,
+}
+
+/// Asks an agent whether the process of another one has stopped (module `pulse`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PulseRequest {
+    /// Of the other agent: that of its pulse.
+    pub address: SocketAddr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PulseReply {
+    /// Its kernel accepts connections for it, and it does not use them.
+    pub has_stopped: bool,
 }
 
 /// Where agents of the run listen now. All changes are sent to the leader's agent; the others only need the leader's

@@ -35,6 +35,8 @@ pub mod pairs;
 pub mod payload;
 pub mod peer;
 pub mod plan;
+#[cfg(feature = "transport")]
+pub mod pulse;
 pub mod rank;
 pub mod run;
 pub mod socket;

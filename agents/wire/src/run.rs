@@ -282,6 +282,9 @@ pub struct AgentReady {
     /// The node's clock at this moment, milliseconds since the epoch.
     #[serde(default)]
     pub clock_ms: Option<u64>,
+    /// The port at which a thread of its own shows that the process runs (module `pulse`).
+    #[serde(default)]
+    pub pulse: Option<u16>,
 }
 
 /// The certificate and token of a job, as they travel on standard input and lie (mode 0600) in the job's state.

@@ -162,6 +162,9 @@ pub trait Allocation: Send + Sync {
 pub enum AgentPresence {
     /// It exists, or at least its machine accepts connections for it.
     Present,
+    /// It exists and has stopped, as this process and other agents find: its machine accepts connections for it, and no
+    /// thread of it uses them.
+    Stopped,
     /// It has ended: its machine answers, and nothing listens at its address.
     Ended,
     /// Its machine does not answer.

@@ -345,6 +345,8 @@ requests! {
     inject_fault(agent::FaultRequest) -> agent::Empty = ask_once(agent::INJECT_FAULT, SHORT);
     /// The stacks of ranks.
     stack(agent::StackRequest) -> agent::StackReply = post(agent::STACK, STACKS);
+    /// Has an agent find out whether the process of another one has stopped.
+    pulse(agent::PulseRequest) -> agent::PulseReply = ask(agent::PULSE, SHORT);
     /// Sends the present addresses of other agents.
     peers(agent::PeersUpdate) -> agent::Empty = ask(agent::PEERS, SHORT);
     /// Changes halt conditions.

@@ -6,12 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName};
-use holdfast_wire::agent::{Health, PollReply, PollRequest, StopRequest};
+use holdfast_wire::agent::{Health, PollReply, PollRequest, PulseRequest, StopRequest};
+use holdfast_wire::pulse;
+use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -40,6 +43,8 @@ const REPORT_EVERY: (Duration, Duration) = (Duration::from_millis(5), Duration::
 const REPEAT_AFTER_MISSING: u64 = 500;
 /// An agent that still runs this long after the request to stop is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
+/// Agents that are asked whether the process of another one has stopped.
+const WITNESSES: usize = 2;
 
 /// How the agents of a job are started and polled.
 #[derive(Clone, Debug)]
@@ -61,6 +66,9 @@ pub struct FleetSettings {
 pub struct AgentRecord {
     pub address: SocketAddr,
     pub pid: u32,
+    /// The port of its pulse (see [`holdfast_wire::pulse`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pulse: Option<u16>,
     /// The last event that was received: the agent's instance, and the number of the event.
     pub seen: (u64, u64),
 }
@@ -125,6 +133,7 @@ enum TaskReport {
         node: NodeName,
         address: SocketAddr,
         pid: u32,
+        pulse: Option<u16>,
         generation: Option<Generation>,
         health: Option<Box<Health>>,
         clock_skew_ms: Option<i64>,
@@ -263,8 +272,8 @@ impl AgentSupervisor {
                     // Before `Up`, so that a node that fails its health test gets no ranks.
                     let reply = client.poll(ready.address, &PollRequest::HEALTH_ONLY, FIRST_HEALTH_WITHIN).await;
                     let health = reply.ok().map(|reply| Box::new(reply.health));
-                    let (address, pid, generation) = (ready.address, ready.pid, ready.adopted);
-                    TaskReport::Started { node, address, pid, generation, health, clock_skew_ms }
+                    let AgentReady { address, pid, pulse, adopted: generation, .. } = ready;
+                    TaskReport::Started { node, address, pid, pulse, generation, health, clock_skew_ms }
                 }
                 Err(error) => {
                     TaskReport::StartFailed { node, node_lost: error.is_node_lost(), reason: error.to_string() }
@@ -329,11 +338,11 @@ impl AgentSupervisor {
 
     fn take_report(&mut self, report: TaskReport) -> Option<FleetEvent> {
         match report {
-            TaskReport::Started { node, address, pid, generation, health, clock_skew_ms } => {
+            TaskReport::Started { node, address, pid, pulse, generation, health, clock_skew_ms } => {
                 // If the process is the same as before, the events that it has reported are not requested again.
                 let known = self.agents.get(&node).map(|agent| agent.record).filter(|record| record.pid == pid);
                 let seen = known.map_or((0, 0), |record| record.seen);
-                self.register(&node, AgentRecord { address, pid, seen });
+                self.register(&node, AgentRecord { address, pid, pulse, seen });
                 Some(FleetEvent::Up { node, address, generation, health, clock_skew_ms })
             }
             TaskReport::StartFailed { node, reason, node_lost } => {
@@ -490,8 +499,8 @@ impl AgentSupervisor {
         });
     }
 
-    /// Polls an agent that does not answer over another connection, and finds out whether its process exists. Ends as
-    /// `Checked`, unless the agent is lost or restarted meanwhile.
+    /// Polls an agent that does not answer over another connection, and finds out whether its process exists and runs.
+    /// Ends as `Checked`, unless the agent is lost or restarted meanwhile.
     pub fn check(&self, node: &NodeName) {
         let Some(agent) = self.up(node) else { return };
         if let Some(poller) = &agent.poller {
@@ -499,10 +508,26 @@ impl AgentSupervisor {
         }
         let (allocation, reports) = (Arc::clone(&self.allocation), self.reports.clone());
         let (node, start, address) = (node.clone(), agent.start, agent.record.address);
+        let pulse = agent.record.pulse.map(|port| SocketAddr::new(address.ip(), port));
+        let (client, witnesses) = (self.client.clone(), self.witnesses(&node));
         tokio::spawn(async move {
-            let presence = allocation.check_agent(&node, address).await;
+            let mut presence = allocation.check_agent(&node, address).await;
+            if let Some(pulse) = pulse
+                && presence == AgentPresence::Present
+                && has_stopped(&client, &witnesses, pulse).await
+            {
+                presence = AgentPresence::Stopped;
+            }
             let _ = reports.send(TaskReport::Checked { node, start, presence });
         });
+    }
+
+    /// The agents that are asked whether the process of this one has stopped: the next ones in the order of the names.
+    fn witnesses(&self, node: &NodeName) -> Vec<SocketAddr> {
+        let after = self.agents.range::<NodeName, _>((Bound::Excluded(node), Bound::Unbounded));
+        let before = self.agents.range::<NodeName, _>((Bound::Unbounded, Bound::Excluded(node)));
+        let up = after.chain(before).filter(|(_, agent)| agent.poller.is_some());
+        up.take(WITNESSES).map(|(_, agent)| agent.record.address).collect()
     }
 
     /// Polls these agents now, also if a poll is under way.
@@ -546,6 +571,15 @@ impl AgentSupervisor {
 fn clock_skew(node_ms: u64, own_ms: u64) -> Option<i64> {
     let ahead = i64::try_from(i128::from(node_ms) - i128::from(own_ms)).unwrap_or(i64::MAX);
     (Duration::from_millis(ahead.unsigned_abs()) > CLOCK_TOLERANCE).then_some(ahead)
+}
+
+/// True if the process with this pulse has stopped, as this process finds and every witness that answers, one at least.
+async fn has_stopped(client: &AgentClient, witnesses: &[SocketAddr], pulse: SocketAddr) -> bool {
+    let request = PulseRequest { address: pulse };
+    let witnesses = client.each(witnesses, |witness| client.pulse(*witness, &request));
+    let (here, there) = tokio::join!(pulse::has_stopped(pulse), witnesses);
+    let mut there = there.into_iter().flatten().peekable();
+    here && there.peek().is_some() && there.all(|reply| reply.has_stopped)
 }
 
 /// Sends the same request to each agent.

@@ -36,8 +36,9 @@ pub fn config(
     config.settle = spec.relaunch.settle;
     config.poll = spec.health.poll;
     config.down_after = spec.health.down_after;
-    // Shorter only if it is the default.
-    config.replace_after = spec.health.replace_after.max(spec.health.down_after);
+    // Without the key, that of the configuration.
+    config.replace_after = spec.health.replace_after.unwrap_or(config.replace_after).max(config.down_after);
+    config.replaces_stopped = spec.health.replace_after.is_none();
     config.hang_after = spec.health.hang_after;
     config.busy_hang_after = spec.health.busy_hang_after;
     for rule in &spec.relaunch.on_exit_code {
@@ -216,7 +217,7 @@ mod tests {
     fn default_of_replace_after_follows_a_longer_down_after() {
         let spec = spec("run: {command: [./app]}\nhealth: {down_after: 5min}\n");
         let config = config(&spec, &spec.steps[0], &[spec::virtual_node(0)], &FailureDomains::default(), 0, None);
-        assert_eq!(config.replace_after, config.down_after);
+        assert_eq!((config.replace_after, config.replaces_stopped), (config.down_after, true));
     }
 
     #[test]

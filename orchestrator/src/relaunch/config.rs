@@ -69,6 +69,8 @@ pub struct Config {
     pub down_after: Duration,
     /// A suspected agent whose process exists is replaced after this long.
     pub replace_after: Duration,
+    /// One whose process has stopped, as other agents find too, is replaced as soon as that is known.
+    pub replaces_stopped: bool,
     /// Agents that are being restarted at a time, at most.
     pub restarts_at_once: u32,
     /// The application hangs when nothing has moved in any rank for this long: see `watchdog`. `None`: never.
@@ -127,6 +129,7 @@ impl Config {
             poll: Duration::from_millis(250),
             down_after: Duration::from_millis(750),
             replace_after: Duration::from_secs(10),
+            replaces_stopped: true,
             restarts_at_once: 8,
             hang_after: None,
             busy_hang_after: None,

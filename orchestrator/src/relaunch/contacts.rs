@@ -170,8 +170,12 @@ impl Contacts {
             Some(AgentPresence::Ended) => (Duration::ZERO, "its process has ended"),
             Some(AgentPresence::NoAnswer) if most => (while_alive, "its machine does not answer"),
             Some(AgentPresence::NoAnswer) => (Duration::ZERO, "its machine does not answer"),
-            Some(AgentPresence::Present) | None if most => (PATIENCE_WITH_MOST * while_alive, "its process exists"),
-            Some(AgentPresence::Present) | None => (while_alive, "its process exists"),
+            Some(AgentPresence::Stopped) if config.replaces_stopped && !most => {
+                (2 * self.limit(position, config), "its process does not run, as other agents find too")
+            }
+            Some(AgentPresence::Present | AgentPresence::Stopped) | None => {
+                (if most { PATIENCE_WITH_MOST * while_alive } else { while_alive }, "its process exists")
+            }
         };
         // The silence is that since the last stall, if there was one: an agent that has ended is given up all the same.
         (silence >= limit).then(|| format!("no answer for {} ms, and {found}", silence.as_millis()))
@@ -258,10 +262,11 @@ mod tests {
     #[test]
     fn an_agent_whose_process_exists_is_given_up_after_the_longer_limit() {
         let mut contacts = contacts(4);
-        contacts.advance(ms(1800), ms(1800), &config());
+        contacts.advance(ms(2500), ms(2500), &config());
         for (presence, given_up) in [
             (None, false),
             (Some(AgentPresence::Present), false),
+            (Some(AgentPresence::Stopped), true),
             (Some(AgentPresence::NoAnswer), true),
             (Some(AgentPresence::Ended), true),
         ] {
@@ -271,6 +276,21 @@ mod tests {
         suspect(&mut contacts, 0, Some(AgentPresence::Present));
         contacts.advance(ms(11_000), ms(11_000), &config());
         assert!(contacts.given_up(0, 4, &config()).is_some());
+    }
+
+    #[test]
+    fn an_agent_that_has_stopped_is_given_up_early_unless_most_are_silent_or_a_time_was_written() {
+        let mut contacts = contacts(4);
+        suspect(&mut contacts, 0, Some(AgentPresence::Stopped));
+        contacts.advance(ms(2400), ms(2400), &config());
+        assert_eq!(contacts.given_up(0, 4, &config()), None, "twice `down_after` at least");
+        contacts.advance(ms(2500), ms(2500), &config());
+        assert!(contacts.given_up(0, 4, &config()).is_some());
+        assert_eq!(contacts.given_up(0, 4, &Config { replaces_stopped: false, ..config() }), None);
+        for position in 1..3 {
+            suspect(&mut contacts, position, Some(AgentPresence::Stopped));
+        }
+        assert_eq!(contacts.given_up(0, 4, &config()), None, "the cause is probably here");
     }
 
     #[test]

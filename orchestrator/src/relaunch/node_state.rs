@@ -96,6 +96,9 @@ pub(super) struct LostAgent {
     /// Its process ended or its connection broke: it is not only silent.
     #[serde(default)]
     pub ended: bool,
+    /// Its process exists and does not run: its node is probably frozen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
     /// When its restart was requested first.
     #[serde(default)]
     pub restarted: Option<Duration>,
@@ -129,15 +132,11 @@ impl Starting {
     }
 
     /// When the wait for the agent ends. A first start has its own limit. A restart ends when the agent has been silent
-    /// for `down_after`, but not before `restart_within`.
+    /// for `down_after`, but not before `restart_within`; three quarters of that where nothing can probably be started.
     fn limit(&self, config: &Config) -> Duration {
-        match &self.lost {
-            None => self.asked.saturating_add(config.start_within),
-            Some(lost) => lost
-                .last_contact
-                .saturating_add(config.down_after)
-                .max(self.asked.saturating_add(config.restart_within)),
-        }
+        let Some(lost) = &self.lost else { return self.asked.saturating_add(config.start_within) };
+        let within = if lost.stopped { config.restart_within * 3 / 4 } else { config.restart_within };
+        lost.last_contact.saturating_add(config.down_after).max(self.asked.saturating_add(within))
     }
 
     fn cause(&self, config: &Config) -> DownReason {

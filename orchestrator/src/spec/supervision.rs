@@ -111,9 +111,9 @@ keys! {
         /// the limit grows with the delay of answers.
         down_after: Duration = duration().or(Duration::from_millis(750)),
         /// An agent that does not answer although its process exists is replaced after this long; four times as long
-        /// if most agents do not answer. Not shorter than `down_after`: if this key is left out and `down_after` is
-        /// longer than 10 s, `down_after` applies.
-        replace_after: Duration = duration().or(USUAL_REPLACE_AFTER),
+        /// if most agents do not answer. Default: 10 s, or `down_after` if that is longer; and as soon as the
+        /// orchestrator and other agents find that the process does not run at all, as on a frozen node.
+        replace_after: Option<Duration> = duration().optional(),
         /// A node is down if the file system of its control directory or of a cache does not respond for this long; for
         /// ten times as long while its block device completes other reads or writes.
         disk_timeout: Duration = duration().or(Duration::from_secs(30)),
@@ -146,8 +146,6 @@ keys! {
 
 /// Within less time, a hung rank cannot be distinguished from one that waits for a disk.
 const SHORTEST_HANG: Duration = Duration::from_secs(1);
-/// The default of `replace_after`.
-const USUAL_REPLACE_AFTER: Duration = Duration::from_secs(10);
 /// A healthy disk may need as long.
 const SHORTEST_DISK_TIMEOUT: Duration = Duration::from_millis(100);
 /// To start a program on a busy node may take as long.
@@ -182,11 +180,12 @@ impl Health {
                 "write a longer time: every node would fail the test",
             );
         }
-        let is_set = section.has("replace_after") || self.replace_after != USUAL_REPLACE_AFTER;
-        if is_set && self.replace_after < self.down_after {
+        if let Some(replace_after) = self.replace_after
+            && replace_after < self.down_after
+        {
             let message = format!(
                 "`replace_after` ({}) is shorter than `down_after` ({}): an agent is checked only after `down_after`",
-                format_duration(self.replace_after),
+                format_duration(replace_after),
                 format_duration(self.down_after)
             );
             section.mistake("replace_after", message, "make it at least as long as `down_after`, or leave it out");

@@ -115,7 +115,7 @@ impl Allocation for Simulated {
             let gone = |reason| AgentStartError::NodeLost { node: name.clone(), reason };
             let address = self.start(name, &template.trust).map_err(gone)?;
             let (node, version) = (name.clone(), VERSION);
-            let ready = AgentReady { version, node, address, pid: 0, adopted: None, clock_ms: None };
+            let ready = AgentReady { version, node, address, pid: 0, adopted: None, clock_ms: None, pulse: None };
             Ok(ready)
         })
     }

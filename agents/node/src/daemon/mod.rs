@@ -30,8 +30,8 @@ use crate::collective::{self, Collectives};
 use crate::directories::claim::{self, Claim, ClaimError};
 use crate::directories::kept;
 use crate::directories::paths::Paths;
-use crate::server::rank_socket;
 use crate::server::{self, ServerError};
+use crate::server::{pulse, rank_socket};
 use crate::store::StoreError;
 
 /// The longest start line, in bytes. It contains the identity of this agent, not the job's specification.
@@ -223,6 +223,7 @@ fn announce(
         pid: std::process::id(),
         adopted,
         clock_ms,
+        pulse: pulse::start(address.ip()),
     };
     // Zero: it has adopted no ranks.
     let adopted = adopted.map_or(0, |generation| generation.0);

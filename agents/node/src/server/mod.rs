@@ -17,6 +17,7 @@ mod faults;
 mod guarded;
 mod peers;
 mod pending;
+pub mod pulse;
 pub(crate) mod rank_socket;
 mod requests;
 mod unauthenticated;

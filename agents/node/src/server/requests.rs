@@ -17,12 +17,13 @@ use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
     CHECKPOINT, COPY, CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, END_RUN, Empty, EndRunRequest,
     FLUSHED, FORGET, FaultRequest, FlushedNote, ForgetRequest, HALT, HALT_RANKS, HaltRequest, Health, INJECT_FAULT,
-    INVENTORY, KILL, KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD,
-    RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, TERMINATE,
-    TerminateRequest, VERIFY, VerifyReply, VerifyRequest, largest_request,
+    INVENTORY, KILL, KillReply, KillRequest, KnownHealth, PEERS, POLL, PULSE, PeersUpdate, PollReply, PollRequest,
+    PulseReply, PulseRequest, REBUILD, RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply,
+    StackRequest, StopRequest, TERMINATE, TerminateRequest, VERIFY, VerifyReply, VerifyRequest, largest_request,
 };
 use holdfast_wire::pairs::{self, CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync};
 use holdfast_wire::plan::RunRequest;
+use holdfast_wire::pulse;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinError;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -63,6 +64,7 @@ pub(super) fn router(collectives: Arc<Collectives>) -> Router {
         .route(TERMINATE, post(terminate))
         .route(INJECT_FAULT, post(inject_fault))
         .route(STACK, post(stack))
+        .route(PULSE, post(pulse))
         .route(PEERS, post(peers))
         .route(END_RUN, post(end_run))
         .route(INVENTORY, get(take_inventory))
@@ -279,6 +281,10 @@ async fn poll(
     }
     let health = Health::clone(&health);
     Ok(Json(PollReply { instance, health_version: version, health, events, progress }).into_response())
+}
+
+async fn pulse(Message(request): Message<PulseRequest>) -> Answer<PulseReply> {
+    Ok(Json(PulseReply { has_stopped: pulse::has_stopped(request.address).await }))
 }
 
 async fn run(

@@ -22,8 +22,8 @@ use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
     AgentEvent, CheckpointReply, CheckpointRequest, CopyRequest, DirectoryHealth, EndRunRequest, FaultRequest,
     FlushedNote, ForgetRequest, HaltReport, HaltRequest, Health, KeptDirectory, KillRequest, KnownHealth, NodeFault,
-    NumberedEvent, PeersUpdate, PollReply, PollRequest, QuietRank, RebuildRequest, RequestState, RequestedCheckpoint,
-    StackRequest, TerminateRequest, VerifyRequest,
+    NumberedEvent, PeersUpdate, PollReply, PollRequest, PulseRequest, QuietRank, RebuildRequest, RequestState,
+    RequestedCheckpoint, StackRequest, TerminateRequest, VerifyRequest,
 };
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::pairs::{
@@ -427,6 +427,7 @@ pub fn ready() -> AgentReady {
         pid: 7,
         adopted: Some(Generation(2)),
         clock_ms: Some(1_700_000_000_000),
+        pulse: Some(8),
     }
 }
 
@@ -578,6 +579,10 @@ pub fn faults() -> Vec<FaultRequest> {
     let others =
         [NodeFault::Pause { millis: 1 }, NodeFault::FillCache { bytes: 1 }, NodeFault::StallPrefix { millis: 1 }];
     [kill].into_iter().chain(others).map(|fault| FaultRequest { fault }).collect()
+}
+
+pub fn pulse() -> PulseRequest {
+    PulseRequest { address: SocketAddr::from(([127, 0, 0, 1], 8)) }
 }
 
 pub fn stack() -> StackRequest {

@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 use crate::agent::{
     CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, EndRunRequest, FaultRequest, FlushedNote,
     ForgetRequest, HaltRequest, INVENTORY, KillReply, KillRequest, POLL, PeersUpdate, PollReply, PollRequest,
-    RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, TerminateRequest, VerifyReply,
-    VerifyRequest,
+    PulseReply, PulseRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest,
+    TerminateRequest, VerifyReply, VerifyRequest,
 };
 use crate::bytes::Base64;
 use crate::channel::{Answer, ChannelHello, Message, Request};
@@ -118,6 +118,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("fault_request", FaultRequest, examples::faults()[0]),
     json!("stack_request", StackRequest, examples::stack()),
     json!("stack_reply", StackReply, StackReply { stacks: [(Rank(1), "a\nb".to_owned())].into() }),
+    json!("pulse_request", PulseRequest, examples::pulse()),
+    json!("pulse_reply", PulseReply, PulseReply { has_stopped: true }),
     json!("peers_update", PeersUpdate, examples::peers()),
     json!("inventory", Inventory, examples::inventory()),
     json!("halt_change", HaltChange, examples::halt_change()),

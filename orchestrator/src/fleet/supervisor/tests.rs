@@ -114,7 +114,7 @@ async fn next(agents: &mut AgentSupervisor) -> FleetEvent {
 /// An agent that does not run any more: its port was just closed.
 fn dead_agent() -> AgentRecord {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    AgentRecord { address: listener.local_addr().unwrap(), pid: 4242, seen: (7, 3) }
+    AgentRecord { address: listener.local_addr().unwrap(), pid: 4242, pulse: None, seen: (7, 3) }
 }
 
 #[tokio::test]

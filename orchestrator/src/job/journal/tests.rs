@@ -55,7 +55,12 @@ fn step(machine: &mut Machine, number: u16) -> StateChanges {
         let address = ([10, 0, 0, 1], 1000 + number).into();
         machine.handle(now, Event::AgentReady { node, address, adopted: None });
     }
-    let record = AgentRecord { address: ([10, 0, 0, 1], 1000 + number).into(), pid: u32::from(number), seen: (1, 2) };
+    let record = AgentRecord {
+        address: ([10, 0, 0, 1], 1000 + number).into(),
+        pid: u32::from(number),
+        pulse: None,
+        seen: (1, 2),
+    };
     StateChanges {
         agents: vec![(name(number), Some(record))],
         memory: machine.take_changes(),

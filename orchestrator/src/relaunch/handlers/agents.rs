@@ -150,13 +150,21 @@ impl Machine {
 
     pub(super) fn agent_lost(&mut self, now: Duration, name: &NodeName, reason: String, out: &mut Vec<Action>) {
         if let Some(position) = self.position(name) {
-            self.agent_is_lost(now, position, reason, true, out);
+            self.agent_is_lost(now, position, reason, &AgentPresence::Ended, out);
         }
     }
 
-    /// The agent has `ended`, or was silent for too long. The generation goes on while the agent is restarted: its
-    /// ranks may be unaffected.
-    fn agent_is_lost(&mut self, now: Duration, position: u32, reason: String, ended: bool, out: &mut Vec<Action>) {
+    /// The agent has ended, or was silent for too long. The generation goes on while the agent is restarted: its ranks
+    /// may be unaffected.
+    fn agent_is_lost(
+        &mut self,
+        now: Duration,
+        position: u32,
+        reason: String,
+        presence: &AgentPresence,
+        out: &mut Vec<Action>,
+    ) {
+        let (ended, stopped) = (*presence == AgentPresence::Ended, *presence == AgentPresence::Stopped);
         let node = &self.state.nodes[position as usize];
         if !node.is_healthy() {
             return;
@@ -173,7 +181,7 @@ impl Machine {
         }
         let due = self.state.nodes.change(position).plan_restart(time);
         self.record(LogEvent::AgentLost { node: self.name(position), reason: reason.clone() }, out);
-        let lost = LostAgent { last_contact, reason, ended, restarted: None };
+        let lost = LostAgent { last_contact, reason, ended, stopped, restarted: None };
         self.set_status(position, NodeStatus::Starting(Starting::again(time, due, lost)));
         if self.state.head.phase == Phase::Preparing {
             self.state.waiting.insert(position);
@@ -325,9 +333,8 @@ impl Machine {
 
     fn give_up_silent(&mut self, now: Duration, position: u32, out: &mut Vec<Action>) {
         if let Some(reason) = self.contacts.given_up(position, self.count.healthy, &self.config) {
-            let ended = self.contacts.suspects.get(&position).and_then(|suspicion| suspicion.presence.as_ref())
-                == Some(&AgentPresence::Ended);
-            self.agent_is_lost(now, position, reason, ended, out);
+            let presence = self.contacts.suspects.get(&position).and_then(|suspicion| suspicion.presence.clone());
+            self.agent_is_lost(now, position, reason, &presence.unwrap_or(AgentPresence::Present), out);
         }
     }
 

@@ -31,8 +31,9 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         0..=11 => Event::AgentReady { node, address: at, adopted: dice.percent(50).then_some(generation) },
         _ if dice.percent(15) => Event::PollsRan { ran: now },
         _ if dice.percent(3) => {
-            let presence = [AgentPresence::Present, AgentPresence::Ended, AgentPresence::NoAnswer];
-            Event::AgentChecked { node, presence: presence[dice.below(3) as usize].clone() }
+            let presence =
+                [AgentPresence::Present, AgentPresence::Stopped, AgentPresence::Ended, AgentPresence::NoAnswer];
+            Event::AgentChecked { node, presence: presence[dice.below(4) as usize].clone() }
         }
         12 => Event::AgentStartFailed { node, reason, node_lost: dice.percent(30) },
         13 => Event::AgentLost { node, reason },
