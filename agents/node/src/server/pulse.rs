@@ -32,3 +32,26 @@ fn close_all(listener: &TcpListener) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_connection_is_closed_and_nothing_is_read() {
+        let here = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let address = SocketAddr::new(here, start(here).unwrap());
+        for _ in 0..3 {
+            let mut connection = TcpStream::connect(address).unwrap();
+            // It may be closed already.
+            let _ = connection.write_all(b"GET / HTTP/1.1\r\n\r\n");
+            let mut answer = Vec::new();
+            let _ = connection.read_to_end(&mut answer);
+            assert!(answer.is_empty());
+        }
+        assert!(!holdfast_wire::pulse::has_stopped(address).await);
+    }
+}

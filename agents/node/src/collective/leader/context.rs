@@ -28,6 +28,7 @@ use super::event::{WorkOutput, WorkResult};
 use super::layout::Layout;
 use super::memory::{LeaderMemory, UnfinishedFlushes};
 use super::open_dataset::Blocked;
+use super::prepared::Prepared;
 use super::programs::Programs;
 use super::request::Requests;
 use super::waves::Waves;
@@ -65,6 +66,7 @@ pub(super) struct LeaderState {
     flushes: UnfinishedFlushes,
     pub(super) policy: Box<dyn SourcePolicy>,
     pub(super) requests: Requests,
+    pub(super) prepared: Prepared,
     /// Since the ranks began the open dataset. Unknown after a restart of the leader.
     pub(super) blocked: Option<Blocked>,
     /// For ranks that wait for their next checkpoint.
@@ -122,6 +124,7 @@ impl Context {
             flushes,
             policy,
             requests: Requests::default(),
+            prepared: Prepared::None,
             blocked: None,
             programs: Programs::default(),
             terminated: BTreeSet::new(),

@@ -123,6 +123,11 @@ impl Dispatch {
         self.batches = batches;
     }
 
+    /// True if something can be sent to each of these members, apart from those that are down.
+    pub(super) fn can_reach_all<'a>(&self, mut nodes: impl Iterator<Item = &'a NodeName>) -> bool {
+        nodes.all(|node| self.can_reach(node) || self.down.contains(node))
+    }
+
     /// True if something can be sent to this member.
     pub(super) fn can_reach(&self, node: &NodeName) -> bool {
         self.links.contains_key(node)

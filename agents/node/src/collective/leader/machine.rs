@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, NodeName};
+use holdfast_model::{CheckpointId, Generation, NodeName};
 use holdfast_wire::agent::RequestState;
 use holdfast_wire::peer::{Outcome, ToLeader};
 use holdfast_wire::run::RunPlan;
@@ -21,9 +21,13 @@ use super::event::LeaderEvent;
 use super::gather::Gather;
 use super::layout::{Layout, LayoutError};
 use super::memory::{LeaderMemory, UnfinishedFlushes};
+use super::prepared::{self, Prepared};
 use super::{deletion, flush, protection, window};
 use crate::collective::error::CallError;
 use crate::sources::SourcePolicy;
+
+/// The first generation of a job: its nodes hold nothing, or what an earlier allocation left.
+const FIRST: Generation = Generation(1);
 
 /// The input of a new machine.
 #[derive(Debug)]
@@ -46,6 +50,10 @@ pub struct LeaderMachine {
     gather: Gather,
     /// The collective that is under way.
     collective: Option<Collective>,
+    /// The generation is not the first one, and no collective has begun: its restart is prepared when all members can be
+    /// reached.
+    prepares_restart: bool,
+    preparing: Option<Procedure<()>>,
     /// Those beside it, by priority.
     background: BTreeMap<Background, Procedure<()>>,
 }
@@ -66,13 +74,15 @@ impl LeaderMachine {
         let LeaderStart { plan, directories, instance, memory, flushes, policy } = start;
         let layout = Layout::new(&plan, directories)?;
         let gather = Gather::new(layout.ranks(), memory.seq);
+        let prepares_restart = plan.generation > FIRST && memory.seq == 0;
         let context = Context::new(plan, layout, instance, memory, flushes, policy);
         // What an earlier leader of this run did not end.
         for checkpoint in context.memory(|memory| memory.flushing.clone()) {
             context.request(Background::Flush(checkpoint));
         }
         protection::unprotected(&context).into_iter().for_each(|id| context.request(Background::Protect(id)));
-        Ok(LeaderMachine { gather, context, collective: None, background: BTreeMap::new() })
+        let background = BTreeMap::new();
+        Ok(LeaderMachine { gather, context, collective: None, prepares_restart, preparing: None, background })
     }
 
     /// Handles one event at `now`, which is counted from any fixed instant and never goes back.
@@ -147,19 +157,31 @@ impl LeaderMachine {
 
     /// Polls the procedures until each waits for an event.
     fn advance(&mut self) {
+        self.prepare_restart();
         loop {
             if self.collective.is_none()
                 && let Some((seq, calls)) = self.gather.begin()
             {
+                self.prepares_restart = false;
                 let procedure = Box::pin(carry_out(self.context.clone(), seq, calls));
                 self.collective = Some(Collective { seq, procedure });
             }
             let collective_ended = self.advance_collective();
+            let prepared = self.preparing.take_if(|procedure| poll(procedure).is_ready()).is_some();
             let other_ended = self.advance_background();
             // One may wait for the end of the other.
-            if !collective_ended && !other_ended {
+            if !collective_ended && !prepared && !other_ended {
                 return;
             }
+        }
+    }
+
+    fn prepare_restart(&mut self) {
+        let nodes = || self.context.plan().nodes.iter().map(|node| &node.name);
+        if self.prepares_restart && self.context.with(|state| state.dispatch.can_reach_all(nodes())) {
+            self.prepares_restart = false;
+            self.context.with(|state| state.prepared = Prepared::UnderWay);
+            self.preparing = Some(Box::pin(prepared::prepare(self.context.clone())));
         }
     }
 

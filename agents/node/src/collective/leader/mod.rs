@@ -39,6 +39,7 @@
 //! |---|---|
 //! | [`collective`] | one collective from its calls to its results |
 //! | [`restart`] | init, and falling back; [`rebuild`]: from cache; [`fetch`]: from the prefix directory |
+//! | [`prepared`] | the same before init, while the ranks are started |
 //! | [`rescue`] | output that an earlier run left |
 //! | [`checkpoint`] | need, start, complete |
 //! | [`awaiting`] | the ranks wait until a checkpoint is due |
@@ -71,6 +72,7 @@ mod layout;
 mod machine;
 mod memory;
 mod open_dataset;
+mod prepared;
 mod programs;
 mod protection;
 mod rebuild;

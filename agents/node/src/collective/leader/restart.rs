@@ -23,7 +23,7 @@ use super::inventories::{Inventories, inventories};
 use super::memory::Restarted;
 use super::protection::unprotected;
 use super::records::note_in_cache;
-use super::{blame, direct, fetch, files, flush, rebuild, rescue, unfinished, window};
+use super::{blame, direct, fetch, files, flush, prepared, rebuild, rescue, unfinished, window};
 use crate::collective::error::CallError;
 
 /// All ranks join the run.
@@ -49,8 +49,14 @@ async fn join(cx: &Context) -> Result<Reply, CallError> {
             halt: Some(reason),
         }));
     }
-    unfinished::take_over(cx).await;
-    restart_below(cx, None, begun).await
+    let found = match prepared::taken(cx).await {
+        Some(found) => found?,
+        None => {
+            unfinished::take_over(cx).await;
+            find_below(cx, None).await?
+        }
+    };
+    Ok(restarted(cx, found, begun).await)
 }
 
 /// All ranks have read their restart files, or some could not, for this reason.
@@ -73,7 +79,8 @@ async fn end_restart(cx: &Context, not_read: Option<String>) -> Result<Reply, Ca
         fetch::failed(cx, directory, reason).await?;
     }
     delete(cx, restart.checkpoint).await?;
-    restart_below(cx, Some(restart.checkpoint), begun).await
+    let found = find_below(cx, Some(restart.checkpoint)).await?;
+    Ok(restarted(cx, found, begun).await)
 }
 
 /// The ranks continue from this checkpoint of variables. Of the older ones, those of a higher level stay: if this one
@@ -95,8 +102,11 @@ pub(super) async fn accept(cx: &Context, checkpoint: CheckpointId) -> Result<(),
     clear_cache(cx, needed).await
 }
 
-/// Restarts from the newest usable checkpoint older than `limit`.
-async fn restart_below(cx: &Context, limit: Option<CheckpointId>, begun: Duration) -> Result<Reply, CallError> {
+/// Finds the newest usable checkpoint older than `limit`, and brings its files to their ranks.
+pub(super) async fn find_below(
+    cx: &Context,
+    limit: Option<CheckpointId>,
+) -> Result<Option<FoundCheckpoint>, CallError> {
     let restart = cx.settings().restart;
     let mut held = inventories(cx).await?;
     if rescue::rescue_output(cx, &held).await? {
@@ -116,7 +126,7 @@ async fn restart_below(cx: &Context, limit: Option<CheckpointId>, begun: Duratio
             found = fetch::restart(cx, limit).await?;
         }
     }
-    Ok(restarted(cx, found, begun).await)
+    Ok(found)
 }
 
 /// Records what the run restarts from, if anything.

@@ -10,6 +10,8 @@ use super::world::{World, disk_full, from};
 fn a_run_that_must_halt_restarts_from_nothing_and_every_node_has_the_reason() {
     let mut world = World::new();
     world.halt.met = Some("JOB_HALTED".to_owned());
+    world.orders.clear();
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
     let restart = world.init();
     assert_eq!(restart.halt.as_deref(), Some("JOB_HALTED"));
     assert_eq!(from(&restart), (None, RestartSource::Fresh));

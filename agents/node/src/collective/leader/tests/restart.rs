@@ -125,6 +125,43 @@ fn when_a_rebuild_fails_the_next_older_checkpoint_is_tried() {
 }
 
 #[test]
+fn files_are_rebuilt_while_the_ranks_are_started() {
+    let mut world = ran(1);
+    world.lose("n1");
+    world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
+    world.run();
+    assert_eq!(holds(&world, "n4", 1), [Rank(1)]);
+    let [AgentEvent::RebuildStarted { .. }] = world.events[..] else { panic!("{:?}", world.events) };
+    let before = world.orders.len();
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
+    let AgentEvent::Restarted { rebuilt, .. } = world.events.last().unwrap() else { panic!("{:?}", world.events) };
+    assert_eq!(rebuilt[..], [Rank(1)]);
+    let again = |(_, _, order): &&(_, _, Order)| matches!(order, Order::Inventory | Order::Rebuild { .. });
+    assert_eq!(world.orders[before..].iter().filter(again).count(), 0);
+}
+
+#[test]
+fn what_prevents_a_rebuild_before_init_is_reported_by_init() {
+    let mut world = ran(1);
+    world.lose("n1");
+    world.fail_orders(|node, order| (node == "n4" && matches!(order, Order::Rebuild { .. })).then(disk_full));
+    world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
+    world.run();
+    assert_eq!(prevented(&world), [], "the ranks may be halted before they need it");
+    let failure = world.call(Call::Init).unwrap_err();
+    assert!(failure.to_string().starts_with("n4: no space left"), "{failure}");
+    assert_eq!(prevented(&world), [(Some("n4"), "n4: no space left")]);
+    assert_eq!(attempts(&world), []);
+}
+
+#[test]
+fn the_first_generation_prepares_nothing() {
+    let mut world = World::with(|plan| plan.generation = Generation(1));
+    world.run();
+    assert!(world.orders.is_empty());
+}
+
+#[test]
 fn a_node_that_cannot_write_fails_the_restart_from_cache_and_nothing_is_deleted() {
     let mut world = ran(2);
     world.lose("n1");
