@@ -8,6 +8,7 @@ mod compat;
 mod documents;
 mod dry_run;
 mod exit_codes;
+mod explain;
 mod hints;
 mod hosts;
 mod index;

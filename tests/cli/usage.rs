@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 42] = [
+const COMMANDS: [&[&str]; 43] = [
     &["run"],
     &["init"],
     &["rehearse"],
@@ -41,6 +41,7 @@ const COMMANDS: [&[&str]; 42] = [
     &["fti", "restore"],
     &["fti", "write"],
     &["hosts"],
+    &["explain"],
     &["compat"],
     &["compat", "install"],
     &["compat", "list"],

@@ -11,6 +11,7 @@ mod compat;
 mod drain;
 mod example;
 mod example_pair;
+mod explain;
 mod extract;
 mod failure;
 mod fault_permission;
@@ -90,6 +91,7 @@ Examples:
   holdfast check --explain job.yaml         print every setting and its origin
   holdfast drain job.yaml                   save the newest checkpoint in the nodes' caches
   holdfast verify ./ckpt                    check all checkpoint files below ./ckpt, of any format
+  holdfast explain 75                       what an exit code, an event, a key or a parameter means
 
 Exit codes:
    0  finished
@@ -150,6 +152,7 @@ enum Command {
     Sion(sion::SionArgs),
     Fti(fti::FtiArgs),
     Hosts(hosts::HostsArgs),
+    Explain(explain::ExplainArgs),
     Compat(compat::CompatArgs),
     Agent(AgentArgs),
     #[command(hide = true)]
@@ -230,6 +233,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Sion(args) => sion::run(args, style),
         Command::Fti(args) => fti::run(args, style),
         Command::Hosts(args) => hosts::run(args, style),
+        Command::Explain(args) => explain::run(&args, style),
         Command::Compat(args) => compat::run(args, style),
         Command::Agent(args) => agent::run(args, style),
         Command::Step(args) => step::run(args, style),

@@ -5,42 +5,18 @@ mod tests {
     use std::fmt::Write as _;
 
     use crate::events::log::SCHEMA;
-    use crate::events::vocabulary::{self, AGENT_NODE};
-    use holdfast_wire::agent::AGENT_EVENTS;
-
-    /// The text of fields whose name is enough.
-    const MEANINGS: [(&str, &str); 10] = [
-        ("generation", "The generation."),
-        ("checkpoint", "The checkpoint."),
-        ("node", "The node."),
-        ("nodes", "On which nodes."),
-        ("rank", "The rank."),
-        ("pid", "The process id."),
-        ("scheme", "The redundancy scheme."),
-        ("directory", "The directory's name below the prefix."),
-        ("program", "The program."),
-        ("reason", "Why."),
-    ];
+    use crate::events::vocabulary;
 
     fn table() -> String {
         let mut text = String::new();
         for event in vocabulary::declared() {
             let _ = writeln!(text, "\n### `{}`\n\n{}", event.name(), event.meaning.trim());
-            let is_agents = AGENT_EVENTS.iter().any(|of_agents| of_agents.variant == event.variant);
-            let fields = is_agents.then_some(&AGENT_NODE).into_iter().chain(event.fields);
-            for (at, (field, meaning)) in fields.enumerate() {
+            for (at, (field, meaning)) in vocabulary::fields(event).into_iter().enumerate() {
                 if at == 0 {
                     text.push_str("\n| field | meaning |\n|---|---|\n");
                 }
-                let by_name = MEANINGS.iter().find(|(name, _)| meaning.is_empty() && name == field);
-                let meaning = by_name.map_or(*meaning, |(_, meaning)| meaning);
                 assert!(!meaning.is_empty(), "{}: {field}", event.name());
-                // A flattened value is in the line by its tag, not under the name of the field.
-                let tag = meaning.trim().strip_prefix('`').and_then(|rest| rest.strip_suffix("`, and its fields."));
-                let _ = match tag {
-                    Some(tag) => writeln!(text, "| `{tag}` | Which kind it is; each kind has fields of its own. |"),
-                    None => writeln!(text, "| `{field}` | {} |", meaning.trim()),
-                };
+                let _ = writeln!(text, "| `{field}` | {meaning} |");
             }
         }
         text

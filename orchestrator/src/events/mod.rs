@@ -33,4 +33,4 @@ pub use reason::{
 pub use report::{FaultReport, PrefixReport, RunReport, StepReport, StepResult};
 pub use screen::{OutputNotShown, OutputTurn, PairsView, Screen, ScreenStyle, View};
 pub use sentence::{domains_text, kept_directory, virtual_text};
-pub use vocabulary::{AgentReport, CommandKey, LogEvent};
+pub use vocabulary::{AgentReport, CommandKey, LogEvent, declared as declared_events, fields as event_fields};

@@ -589,9 +589,8 @@ pub struct AgentReport {
     pub event: AgentEvent,
 }
 
-/// The meaning of the field that the log adds to the events of agents.
-#[cfg(test)]
-pub(super) const AGENT_NODE: (&str, &str) =
+/// The field that the log adds to the events of agents.
+const AGENT_NODE: (&str, &str) =
     ("node", "The node of the agent: of the leader for what concerns all nodes; absent if the orchestrator drains.");
 
 impl LogEvent {
@@ -619,7 +618,35 @@ pub(super) fn is_known(name: &str) -> bool {
     declared().any(|event| event.is_named(name))
 }
 
+/// The meaning of fields whose name is enough.
+const MEANINGS: [(&str, &str); 10] = [
+    ("generation", "The generation."),
+    ("checkpoint", "The checkpoint."),
+    ("node", "The node."),
+    ("nodes", "On which nodes."),
+    ("rank", "The rank."),
+    ("pid", "The process id."),
+    ("scheme", "The redundancy scheme."),
+    ("directory", "The directory's name below the prefix."),
+    ("program", "The program."),
+    ("reason", "Why."),
+];
+
+/// The fields of an event as a line of the log has them, with their meanings in Markdown.
+pub fn fields(event: &'static DeclaredEvent) -> Vec<(&'static str, &'static str)> {
+    let is_agents = AGENT_EVENTS.iter().any(|of_agents| of_agents.variant == event.variant);
+    let fields = is_agents.then_some(&AGENT_NODE).into_iter().chain(event.fields);
+    let described = fields.map(|(field, meaning)| {
+        let by_name = MEANINGS.iter().find(|(name, _)| meaning.is_empty() && name == field);
+        let meaning = by_name.map_or(*meaning, |(_, meaning)| meaning).trim();
+        // A flattened value is in the line by its tag, not under the name of the field.
+        let tag = meaning.strip_prefix('`').and_then(|rest| rest.strip_suffix("`, and its fields."));
+        tag.map_or((*field, meaning), |tag| (tag, "Which kind it is; each kind has fields of its own."))
+    });
+    described.collect()
+}
+
 /// The events of the orchestrator, then those of agents, in the order of their declarations.
-pub(super) fn declared() -> impl Iterator<Item = &'static DeclaredEvent> {
+pub fn declared() -> impl Iterator<Item = &'static DeclaredEvent> {
     EVENTS.iter().chain(AGENT_EVENTS)
 }

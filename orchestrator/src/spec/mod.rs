@@ -65,7 +65,7 @@ mod without_choice;
 pub use allocation::{Allocation, virtual_node};
 pub use checkpoint::{Cache, Checkpoint, ControlDirectory, Redundancy};
 pub use checkpoint_source::{CheckpointSource, FROM_PREFIX, RESTART_RANKS, StepCheck};
-pub use diagnostics::{Diagnostic, Diagnostics, Position};
+pub use diagnostics::{Diagnostic, Diagnostics, Position, nearest};
 pub use document::MAX_BYTES;
 pub use failure_domain::{DomainKind, FailureDomains};
 pub use faults::{FaultAction, FaultMoment, FaultNode, FaultPhase, InjectedFault};

@@ -34,6 +34,52 @@ pub fn text(registered: &Registry) -> String {
     text
 }
 
+/// A key as `holdfast explain` shows it.
+#[derive(Clone, Debug)]
+pub struct DescribedKey {
+    /// `checkpoint.flush.every`; `[*]` is behind the name of a list.
+    pub path: String,
+    /// Markdown.
+    pub documentation: String,
+    pub default: Option<String>,
+}
+
+/// Every key, sections included.
+pub fn keys(registered: &Registry) -> Vec<DescribedKey> {
+    let mut found = Vec::new();
+    describe(&JobSpec::declared(), "", registered, &mut found);
+    found
+}
+
+fn describe(keys: &[Declared], above: &str, registered: &Registry, found: &mut Vec<DescribedKey>) {
+    for key in keys {
+        let path = format!("{above}{}", key.name);
+        let described =
+            |default| DescribedKey { path: path.clone(), documentation: documentation(key, registered), default };
+        match &key.shape {
+            Shape::Value { default, .. } => found.push(described(default.clone())),
+            Shape::Section { keys, .. } => {
+                found.push(described(None));
+                describe(keys, &format!("{path}."), registered, found);
+            }
+            Shape::Elements(keys) | Shape::List(keys) => {
+                found.push(described(None));
+                describe(keys, &format!("{path}[*]."), registered, found);
+            }
+            Shape::Keys(keys) => describe(keys, above, registered, found),
+            Shape::OfManagers => {
+                let keys: Vec<_> = registered.manager_keys.iter().flat_map(|keys| (keys.declared)()).collect();
+                describe(&keys, above, registered, found);
+            }
+            Shape::RequeueByManager => found.extend(registered.requeuing().map(|facts| DescribedKey {
+                path: format!("{above}{}", facts.name),
+                documentation: facts.requeue.as_ref().map_or("", |requeue| requeue.doc).to_owned(),
+                default: Some("false".to_owned()),
+            })),
+        }
+    }
+}
+
 fn write_key(key: &Declared, indent: usize, registered: &Registry, text: &mut String) {
     let margin = " ".repeat(indent);
     let documentation = documentation(key, registered);
@@ -165,7 +211,7 @@ fn write_comment(documentation: &str, margin: &str, text: &mut String) {
 }
 
 /// Lines of at most `width` characters, broken at blanks outside of backticks.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut quoted = false;
     let is_break = |character: char| {
