@@ -13,6 +13,7 @@
 //! * [`drain`]: two rounds, then index;
 //! * [`pairs`]: main and replica: the decisions between nodes;
 //! * [`events`]: event log, live view, report;
+//! * [`report`]: the report of a job from its events: why it failed, where the time went;
 //! * [`exit`]: the exit codes that batch scripts may rely on.
 
 #![forbid(unsafe_code)]
@@ -32,5 +33,6 @@ pub mod new_spec;
 pub mod pairs;
 pub mod params;
 pub mod relaunch;
+pub mod report;
 pub mod sources;
 pub mod spec;

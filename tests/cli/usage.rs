@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 43] = [
+const COMMANDS: [&[&str]; 44] = [
     &["run"],
     &["init"],
     &["rehearse"],
@@ -29,6 +29,7 @@ const COMMANDS: [&[&str]; 43] = [
     &["pairs", "fail-back"],
     &["pairs", "restart"],
     &["status"],
+    &["report"],
     &["inspect"],
     &["verify"],
     &["extract"],

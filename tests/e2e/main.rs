@@ -17,6 +17,7 @@ extern crate holdfast_test_attribute;
 mod devices;
 mod incurable;
 mod job;
+mod job_reports;
 mod jubatus_server;
 mod kept_cache;
 mod pfs;

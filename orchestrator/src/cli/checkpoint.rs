@@ -49,7 +49,7 @@ pub struct CheckpointArgs {
     pub timeout: Option<Duration>,
 }
 
-fn duration(text: &str) -> Result<Duration, &'static str> {
+pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
     quantity::parse_duration(text).ok_or("write a duration: `90s` or `10min`")
 }
 

@@ -36,6 +36,7 @@ mod rank;
 mod reach;
 mod rehearse;
 mod remote_shell;
+mod report;
 mod run;
 mod running_job;
 mod runtime;
@@ -90,6 +91,7 @@ Examples:
   holdfast run -- ./app --steps 400         run a command with default settings
   holdfast check --explain job.yaml         print every setting and its origin
   holdfast drain job.yaml                   save the newest checkpoint in the nodes' caches
+  holdfast report job.yaml                  why it failed, and where the time went
   holdfast verify ./ckpt                    check all checkpoint files below ./ckpt, of any format
   holdfast explain 75                       what an exit code, an event, a key or a parameter means
 
@@ -146,6 +148,7 @@ enum Command {
     Nodes(nodes::NodesArgs),
     Pairs(pairs::PairsArgs),
     Status(StatusArgs),
+    Report(report::ReportArgs),
     Inspect(inspect::InspectArgs),
     Verify(verify::VerifyArgs),
     Extract(extract::ExtractArgs),
@@ -227,6 +230,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Nodes(args) => nodes::run(args, style),
         Command::Pairs(args) => pairs::run(args, style),
         Command::Status(args) => status::run(args, style),
+        Command::Report(args) => report::run(&args, style),
         Command::Inspect(args) => inspect::run(args, style),
         Command::Verify(args) => verify::run(args, style),
         Command::Extract(args) => extract::run(args, style),

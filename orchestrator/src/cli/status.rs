@@ -1,9 +1,10 @@
 //! `holdfast status`: what a running job is doing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use chrono::{DateTime, Local};
 use holdfast_core::prefix::outputs;
@@ -12,6 +13,7 @@ use holdfast_model::{CheckpointId, HaltState, NodeName, Timestamp};
 use holdfast_wire::agent::Health;
 use serde_json::{Value, json};
 
+use super::checkpoint::duration;
 use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Report, Style, document, printable};
@@ -34,11 +36,14 @@ use crate::spec::value_kinds::spelling;
 Examples:
   holdfast status job.yaml
   holdfast status --json --prefix ./heat-run
+  holdfast status --watch job.yaml                  show it again each second, until the job has ended
+  holdfast status --wait flushed job.yaml           return when the newest checkpoint is in the prefix directory
+  holdfast status --wait finished --timeout 1h      return when the job has ended
 
 JSON: {version, job, job_id, prefix, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
 newest_of_schemes: [{scheme, checkpoint, protected}…], failure_domains: {kind, number} or null, \
 background: {protecting: [checkpoint…], flushing: [checkpoint…]}, \
-virtual_nodes, nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, \
+virtual_nodes, nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, failures: [line…], \
 unplaced: [{directory, path, files}…], kept: [{node, path, prefix}…], \
 cost: {elapsed_ms, failures, lost_work_ms, detection_ms, restart_ms, blocked_ms, checkpoints_complete, \
 checkpoints_dropped, newest_protected: {checkpoint, age_ms}, newest_flushed: {checkpoint, age_ms}, \
@@ -56,16 +61,76 @@ jobs, as in `holdfast pairs list`
 With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator \
 recorded, because agents answer only the job's user.
 
-Exit codes: 0 shown; 69 no job was run in this prefix, or its orchestrator ended unexpectedly and no agent answers; \
-78 its state belongs to another user")]
+Exit codes: 0 shown; 69 no job was run in this prefix, or its orchestrator ended unexpectedly and no agent answers, or \
+what `--wait` waits for did not happen before the end of the job or the timeout; 78 its state belongs to another user")]
 pub struct StatusArgs {
     /// The job
     #[command(flatten)]
     pub job: JobSelection,
+    /// Show it again each second, until the job has ended
+    #[arg(long, conflicts_with = "wait")]
+    pub watch: bool,
+    /// Wait until the newest checkpoint is protected or flushed, or until the job has ended
+    #[arg(long, value_enum, value_name = "STATE")]
+    pub wait: Option<Awaited>,
+    /// Stop waiting after this time [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    pub timeout: Option<Duration>,
 }
 
+/// What `--wait` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Awaited {
+    /// The newest checkpoint survives the loss of a node
+    Protected,
+    /// The newest checkpoint is in the prefix directory
+    Flushed,
+    /// The job has ended, whatever its exit code
+    Finished,
+}
+
+/// The time between two looks of `--watch`, and of `--wait`.
+const WATCHED_EVERY: Duration = Duration::from_secs(1);
+const AWAITED_EVERY: Duration = Duration::from_millis(250);
+/// The last failures that are shown; `holdfast report` has all of them.
+const FAILURES: usize = 3;
+/// To the first column of the first line, and the rest of the screen is empty.
+const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
 pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
-    let (job, steps) = RunningJob::to_show(&args.job, style)?;
+    if args.watch && matches!(style, Style::Json { .. }) {
+        return Err(Failure::new(exit::USAGE, "`--watch` has no JSON: a command prints one document")
+            .remedy("call `holdfast status --json` again and again, or read the event log"));
+    }
+    let begun = Instant::now();
+    loop {
+        let status = look(&args.job, style)?;
+        if args.watch && io::stdout().is_terminal() {
+            print!("{CLEAR}");
+        }
+        let is_over = match args.wait {
+            None => !args.watch || status.has_ended(),
+            Some(awaited) if status.is(awaited) => true,
+            Some(awaited) => {
+                let limit = args.timeout.filter(|limit| begun.elapsed() >= *limit);
+                if status.has_ended() || limit.is_some() {
+                    return Err(status.not_reached(awaited));
+                }
+                false
+            }
+        };
+        if is_over || args.watch {
+            style.result(&status)?;
+        }
+        if is_over {
+            return Ok(exit::FINISHED);
+        }
+        thread::sleep(if args.watch { WATCHED_EVERY } else { AWAITED_EVERY });
+    }
+}
+
+fn look(selection: &JobSelection, style: Style) -> Result<Status, Failure> {
+    let (job, steps) = RunningJob::to_show(selection, style)?;
     let (health, halt) = super::runtime::block_on(async { (job.health().await, job.halt(None).await.ok()) })?;
     if health.is_empty() && !job.has_orchestrator && job.state.stage == Stage::Running {
         return Err(job.not_running());
@@ -82,8 +147,7 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
         Some(_) => Some(super::runtime::block_on(job.pairs())?),
         None => None,
     };
-    style.result(&Status { job, steps, explanation, health, halt, pairs, history })?;
-    Ok(exit::FINISHED)
+    Ok(Status { job, steps, explanation, health, halt, pairs, history })
 }
 
 /// Leaves out the outputs whose files the user has moved since.
@@ -232,6 +296,31 @@ impl Status {
     /// The newest protected checkpoint, if it is not the newest one.
     fn newest_protected(&self) -> Option<CheckpointId> {
         self.protected_checkpoints().max().filter(|id| Some(*id) < self.checkpoint())
+    }
+
+    /// The newest checkpoint that is in the prefix directory.
+    fn newest_flushed(&self) -> Option<CheckpointId> {
+        self.cost()?.flushed.map(|(id, _)| id)
+    }
+
+    fn is(&self, awaited: Awaited) -> bool {
+        match awaited {
+            Awaited::Protected => self.protected() == Some(true),
+            Awaited::Flushed => self.checkpoint().is_some() && self.newest_flushed() >= self.checkpoint(),
+            Awaited::Finished => self.has_ended(),
+        }
+    }
+
+    /// The failure of `--wait`.
+    fn not_reached(&self, awaited: Awaited) -> Failure {
+        let newest = self.checkpoint().map_or_else(|| "no checkpoint".to_owned(), |id| format!("checkpoint {id}"));
+        let state = if self.has_ended() { "the job has ended" } else { "the job runs, and the timeout has passed" };
+        let message = match awaited {
+            Awaited::Protected => format!("{state}: its newest is {newest}, and it is not protected"),
+            Awaited::Flushed => format!("{state}: its newest is {newest}, and it is not in the prefix directory"),
+            Awaited::Finished => state.to_owned(),
+        };
+        Failure::new(exit::UNAVAILABLE, message).at(self.job.prefix.display())
     }
 
     /// True if neither an orchestrator nor agents are left.
@@ -394,6 +483,10 @@ impl Report for Status {
             let (ended, progress) = (ended.unwrap_or_default(), progress.unwrap_or_default());
             writeln!(to, "generation {}: {from}{ended}{progress}", past.generation)?;
         }
+        let failures = &self.history.failures;
+        for line in failures.iter().skip(failures.len().saturating_sub(FAILURES)) {
+            writeln!(to, "failure: {}", printable(line))?;
+        }
         if let Some(cost) = self.cost() {
             writeln!(to, "cost: {}", cost.times())?;
             if let Some(interval) = &cost.interval {
@@ -452,6 +545,7 @@ impl Report for Status {
             "nodes": self.nodes().iter().map(NodeLine::json).collect::<Vec<_>>(),
             "without_progress": self.explanation.as_ref().map(|explanation| explanation.without_progress),
             "progress": self.history.generations.iter().rev().find_map(|past| past.progress.as_ref()),
+            "failures": self.history.failures,
             "unplaced": self.history.unplaced.values().collect::<Vec<_>>(),
             "kept": self.history.kept.iter().map(kept).collect::<Vec<_>>(),
             "cost": self.cost(),

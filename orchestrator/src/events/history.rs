@@ -31,6 +31,8 @@ pub struct History {
     pub kept: BTreeMap<(NodeName, String), PathBuf>,
     /// What the job has cost.
     pub costs: Costs,
+    /// The failures, each as one line, oldest first.
+    pub failures: Vec<String>,
     /// The last event that has a sentence, with its time.
     pub last: Option<(Timestamp, String)>,
 }
@@ -124,7 +126,9 @@ impl History {
                 self.generations.clear();
                 (self.domains, self.background) = (None, BackgroundWork::default());
                 self.kept.clear();
+                self.failures.clear();
             }
+            LogEvent::FailureExplained { line, .. } => self.failures.push(line),
             LogEvent::FailureDomains { kind, number, .. } => self.domains = Some((kind, number)),
             LogEvent::DirectoryKept { node, path, prefix } => drop(self.kept.insert((node, path), prefix)),
             LogEvent::GenerationPlaced { generation, .. } => {

@@ -13,6 +13,7 @@ mod advice;
 mod cost;
 #[cfg(test)]
 mod documentation;
+mod failures;
 mod fields;
 pub mod history;
 pub mod log;
@@ -25,6 +26,7 @@ mod vocabulary;
 
 pub use advice::{IntervalAdvice, LevelAdvice};
 pub use cost::{Cost, Costs};
+pub use failures::{Failure, Failures};
 pub use history::{BackgroundWork, History};
 pub use log::EventLog;
 pub use reason::{

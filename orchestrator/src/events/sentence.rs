@@ -91,6 +91,7 @@ impl LogEvent {
                 };
                 format!("generation {generation} ended: {cause}; {newest}")
             }
+            LogEvent::FailureExplained { line, .. } => format!("failure: {line}"),
             LogEvent::ProgressUnknown { generation, reason } => {
                 format!("it is not known whether generation {generation} made progress: {reason}")
             }

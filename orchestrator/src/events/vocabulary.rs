@@ -376,6 +376,31 @@ vocabulary! {
         #[serde(default)]
         progress: Option<GenerationProgress>,
     },
+    /// Why a generation failed, what followed from it and what it cost: when the ranks of the next one have their files,
+    /// or the job stops. Since 1.15.
+    FailureExplained {
+        generation: Generation,
+        /// What failed first, and how.
+        cause: String,
+        /// Where it failed, if that is known.
+        node: Option<NodeName>,
+        /// The rank that failed first, if it was one.
+        rank: Option<Rank>,
+        /// Other ranks that ended with an error in consequence.
+        ranks_followed: u32,
+        /// Other nodes that went down.
+        nodes_followed: u32,
+        /// From the first sign of the failure until its generation was ended, milliseconds.
+        detection_ms: u64,
+        /// From then until the ranks of the next generation had their files, milliseconds; absent if there is none.
+        restart_ms: Option<u64>,
+        /// The work that has to be done again, milliseconds; absent if that is not known.
+        lost_work_ms: Option<u64>,
+        /// What was done.
+        then: String,
+        /// All of it as one line.
+        line: String,
+    },
     /// It could not be found out whether a generation made progress. It does not count for `no_progress_limit`.
     ProgressUnknown {
         generation: Generation,

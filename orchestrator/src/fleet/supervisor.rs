@@ -514,7 +514,7 @@ impl AgentSupervisor {
             let mut presence = allocation.check_agent(&node, address).await;
             if let Some(pulse) = pulse
                 && presence == AgentPresence::Present
-                && has_stopped(&client, &witnesses, pulse).await
+                && has_stopped(client, witnesses, pulse).await
             {
                 presence = AgentPresence::Stopped;
             }
@@ -574,9 +574,13 @@ fn clock_skew(node_ms: u64, own_ms: u64) -> Option<i64> {
 }
 
 /// True if the process with this pulse has stopped, as this process finds and every witness that answers, one at least.
-async fn has_stopped(client: &AgentClient, witnesses: &[SocketAddr], pulse: SocketAddr) -> bool {
+async fn has_stopped(client: AgentClient, witnesses: Vec<SocketAddr>, pulse: SocketAddr) -> bool {
     let request = PulseRequest { address: pulse };
-    let witnesses = client.each(witnesses, |witness| client.pulse(*witness, &request));
+    let ask = |witness| {
+        let client = client.clone();
+        async move { client.pulse(witness, &request).await }
+    };
+    let witnesses = client.each(witnesses, ask);
     let (here, there) = tokio::join!(pulse::has_stopped(pulse), witnesses);
     let mut there = there.into_iter().flatten().peekable();
     here && there.peek().is_some() && there.all(|reply| reply.has_stopped)

@@ -15,9 +15,21 @@ pub(crate) fn last_line(log: &Path, after: u64, counts: impl Fn(&str) -> bool) -
     text.lines().map(str::trim).rfind(|line| !line.is_empty() && counts(line)).map(str::to_owned)
 }
 
+/// Lines of a program's output that are quoted, and what is read for them.
+const LINES_QUOTED: usize = 5;
+const BYTES_QUOTED: u64 = 4096;
+
 /// The end of a log, without its first `after` bytes.
 pub(crate) fn tail(log: &Path, after: u64) -> Option<String> {
     end_of(state_files::open(log).ok()??, after, LOG_TAIL).ok()
+}
+
+/// The last lines of the output of a program, with control characters replaced; `None` without the file.
+pub(crate) fn last_lines(path: &Path) -> Option<Vec<String>> {
+    let text = end_of(state_files::open(path).ok()??, 0, BYTES_QUOTED).ok()?;
+    let lines: Vec<&str> = text.lines().collect();
+    let escaped = |line: &&str| line.replace(char::is_control, "\u{fffd}");
+    Some(lines.iter().skip(lines.len().saturating_sub(LINES_QUOTED)).map(escaped).collect())
 }
 
 /// The last `most` bytes of a file, without its first `after` bytes.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use holdfast_model::NodeName;
 use holdfast_wire::agent::{Health, KeptDirectory};
 
-use crate::events::{Costs, EventLog, LogEvent, Screen};
+use crate::events::{Costs, EventLog, Failures, LogEvent, Screen};
 use crate::relaunch::Machine;
 
 /// The event log of a prefix directory, and the screen.
@@ -14,13 +14,14 @@ pub(super) struct Reporter {
     pub(super) event_log: Option<EventLog>,
     pub(super) screen: Screen,
     pub(super) costs: Costs,
+    failures: Failures,
     /// The percentage of the time above which blocked ranks are a warning; `None`: never.
     pub(super) share: Option<u8>,
 }
 
 impl Reporter {
     pub(super) fn new(event_log: Option<EventLog>, screen: Screen) -> Reporter {
-        Reporter { event_log, screen, costs: Costs::default(), share: None }
+        Reporter { event_log, screen, costs: Costs::default(), failures: Failures::default(), share: None }
     }
 
     /// Logs and shows an event. The last one has the interval that would have been best.
@@ -28,26 +29,25 @@ impl Reporter {
         if let LogEvent::Finished { interval, .. } = &mut event {
             *interval = self.costs.cost(None).and_then(|cost| cost.interval);
         }
-        let advice = self.record(&event);
+        let following = self.record(&event);
         self.screen.event(&event);
-        if let Some(advice) = advice {
-            self.emit(advice);
-        }
+        following.into_iter().for_each(|event| self.emit(event));
     }
 
     /// Logs an event without showing it.
     pub(super) fn log(&mut self, event: &LogEvent) {
-        if let Some(advice) = self.record(event) {
-            self.emit(advice);
-        }
+        self.record(event).into_iter().for_each(|event| self.emit(event));
     }
 
     /// Logs and counts an event; returns what follows from it.
-    fn record(&mut self, event: &LogEvent) -> Option<LogEvent> {
+    fn record(&mut self, event: &LogEvent) -> Vec<LogEvent> {
         if let Some(event_log) = &mut self.event_log {
             event_log.write(event);
         }
-        self.costs.add(SystemTime::now().into(), event, self.share)
+        let now = SystemTime::now().into();
+        let advice = self.costs.add(now, event, self.share);
+        let explained = self.failures.add(now, event, &self.costs);
+        advice.into_iter().chain(explained).collect()
     }
 
     /// Logs and shows what is to be known of an agent that came up: its clock, and what it found that earlier jobs left

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use holdfast_core::state_files;
 use holdfast_model::pair::{PairChange, Side};
 use holdfast_wire::agent::AgentEvent;
 
 use crate::events::LogEvent;
 use crate::events::reader::Reader;
 use crate::events::report::{LastOutput, PairReport, PairSwitch};
-use crate::host::log::end_of;
+use crate::host::log::last_lines;
 use crate::pairs::Overview;
 
 /// Fail-overs and fail-backs of a pair that the report lists one by one.
@@ -18,10 +17,6 @@ const MOST_LISTED: usize = 100;
 
 /// Pairs whose output the report quotes.
 const MOST_QUOTED: usize = 4;
-/// Lines of a copy that the report quotes.
-const LINES_QUOTED: usize = 5;
-/// What is read for that.
-const BYTES_QUOTED: u64 = 4096;
 
 /// Adds the last output of the copies that were given up. Blocks.
 pub(super) fn quote_output(pairs: &mut [PairReport], directory: &Path) {
@@ -35,13 +30,6 @@ pub(super) fn quote_output(pairs: &mut [PairReport], directory: &Path) {
             }
         }
     }
-}
-
-fn last_lines(path: &Path) -> Option<Vec<String>> {
-    let text = end_of(state_files::open(path).ok()??, 0, BYTES_QUOTED).ok()?;
-    let lines: Vec<&str> = text.lines().collect();
-    let escaped = |line: &&str| line.replace(char::is_control, "\u{fffd}");
-    Some(lines.iter().skip(lines.len().saturating_sub(LINES_QUOTED)).map(escaped).collect())
 }
 
 #[derive(Debug, Default)]

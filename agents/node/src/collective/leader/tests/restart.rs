@@ -1,4 +1,4 @@
-use holdfast_model::{CheckpointId, Level, Location, Rank, RestartRanks, RestartSource, Scheme};
+use holdfast_model::{CheckpointId, Generation, Level, Location, Rank, RestartRanks, RestartSource, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};

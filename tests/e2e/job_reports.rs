@@ -1,0 +1,117 @@
+//! `holdfast report`: what it shows of jobs with failures, compared with their events.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::job::Job;
+use crate::world::World;
+
+fn report_of(job: &Job<'_>) -> Value {
+    job.command(&["report", "--json"], 0).json()["report"].take()
+}
+
+/// Runs a job to its end, which goes on when it was relaunched.
+fn relaunched_once(job: &Job<'_>) {
+    let mut running = job.start();
+    running.sees("the relaunch", |event| event["event"] == "generation_launched" && event["generation"] == 2);
+    job.go_on();
+    running.ends_with(0);
+}
+
+fn list<'a>(report: &'a Value, name: &str) -> &'a Vec<Value> {
+    report[name].as_array().unwrap()
+}
+
+#[test]
+fn lost_node_is_one_failure_with_its_cost_and_what_was_done() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(3).faults("{node: 1, after_checkpoint: 3}");
+    relaunched_once(&job);
+    let report = report_of(&job);
+    let [failure] = &list(&report, "failures")[..] else { panic!("{report}") };
+    assert_eq!((&failure["node"], &failure["generation"]), (&json!("node1"), &json!(1)));
+    let cause = failure["cause"].as_str().unwrap();
+    assert!(cause.starts_with("node node1 was lost with rank"), "{cause}");
+    let restarted = world.all("restarted").pop().unwrap();
+    let then = format!("relaunched as generation 2 from checkpoint {} (rebuilt in cache)", restarted["checkpoint"]);
+    assert_eq!(failure["then"], then);
+    assert_eq!(failure["lost_work_ms"], report["cost"]["lost_work_ms"]);
+    // What is counted is in the events.
+    let counted = |name| list(&report, "checkpoints").iter().filter(|past| !past[name].is_null()).count();
+    assert_eq!(counted("complete_at_ms"), world.all("checkpoint_complete").len());
+    assert_eq!(list(&report, "generations").len(), world.all("generation_placed").len());
+    // The parts are all of the time.
+    let time = report["time"].as_object().unwrap();
+    let parts: u64 =
+        time.iter().filter(|(name, _)| *name != "elapsed_ms").map(|(_, part)| part.as_u64().unwrap()).sum();
+    assert!(parts.abs_diff(report["time"]["elapsed_ms"].as_u64().unwrap()) <= 8, "{time:?}");
+    assert!(time["computing_ms"].as_u64() > Some(0) && time["restart_ms"].as_u64() > Some(0), "{time:?}");
+    let text = job.command(&["report"], 0).out;
+    assert!(text.contains("\nfailures: 1\n") && text.contains(&then), "{text}");
+}
+
+#[test]
+fn killed_rank_is_the_cause_and_the_page_needs_nothing_else() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(3).faults("{rank: 2, after_checkpoint: 3, action: kill-rank}");
+    relaunched_once(&job);
+    let report = report_of(&job);
+    let [failure] = &list(&report, "failures")[..] else { panic!("{report}") };
+    assert_eq!((&failure["rank"], &failure["cause"]), (&json!(2), &json!("rank 2 on node2 ended with SIGKILL")));
+    assert!(failure["hint"].as_str().unwrap().contains("lack of memory"), "{failure}");
+    let file = world.path("report.html");
+    let written = job.command(&["report", "--html", file.to_str().unwrap()], 0).out;
+    assert_eq!(written, format!("written: {}\n", file.display()));
+    let page = fs::read_to_string(&file).unwrap();
+    assert!(page.starts_with("<!doctype html>\n") && page.ends_with("</html>\n"));
+    assert!(page.contains("rank 2 on node2 ended with SIGKILL"));
+    for request in ["http:", "https:", "src=", "href=", "@import", "url("] {
+        assert!(!page.contains(request), "{request}");
+    }
+}
+
+#[test]
+fn running_job_is_reported_until_now() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(2);
+    let mut running = job.start();
+    running.sees_checkpoint(2);
+    let report = report_of(&job);
+    assert_eq!((&report["is_running"], &report["outcome"]), (&json!(true), &Value::Null));
+    assert_eq!(list(&report, "phases").last().unwrap()["phase"], "computing");
+    job.go_on();
+    running.ends_with(0);
+    assert_eq!(report_of(&job)["outcome"], "the job is finished");
+}
+
+#[test]
+fn status_waits_for_a_protected_checkpoint_and_for_the_end() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(2);
+    let running = job.start();
+    let ran = job.command(&["status", "--wait", "protected", "--json"], 0).json();
+    assert_eq!(ran["protected"], true);
+    let late = job.command(&["status", "--wait", "finished", "--timeout", "100ms"], 69);
+    late.prints(&["the job runs, and the timeout has passed"]);
+    job.go_on();
+    let ended = job.command(&["status", "--wait", "finished", "--json"], 0).json();
+    assert_eq!((&ended["stage"], &ended["exit_code"]), (&json!("finished"), &json!(0)));
+    running.ends_with(0);
+    // The drain has saved the newest one.
+    job.command(&["status", "--wait", "flushed"], 0);
+}
+
+#[test]
+fn status_watch_ends_with_the_job() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(2);
+    let mut running = job.start();
+    running.sees_checkpoint(2);
+    let mut watch = world.holdfast(["status", "--watch"]);
+    watch.arg(job.spec());
+    let watching = world.start(watch);
+    job.go_on();
+    running.ends_with(0);
+    watching.ends_with(0).prints(&[": finished"]);
+}
