@@ -67,6 +67,7 @@ mod losses;
 mod lost_allocation;
 mod lost_nodes;
 mod many_ranks;
+mod metrics;
 mod mismatch;
 mod modes;
 mod needs;

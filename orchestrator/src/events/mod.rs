@@ -17,6 +17,7 @@ mod failures;
 mod fields;
 pub mod history;
 pub mod log;
+mod metrics;
 pub mod reader;
 mod reason;
 pub mod report;
@@ -29,6 +30,7 @@ pub use cost::{Cost, Costs};
 pub use failures::{Failure, Failures};
 pub use history::{BackgroundWork, History};
 pub use log::EventLog;
+pub use metrics::Metrics;
 pub use reason::{
     DownReason, DrainResult, EndCause, GenerationProgress, StopReason, TimedReason, nodes_text, ranks_text,
 };

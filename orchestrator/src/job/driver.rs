@@ -17,6 +17,7 @@ use super::error::RunError;
 use super::excluded_nodes::ExcludedNodes;
 use super::fault_schedule::FaultSchedule;
 use super::hand_over::{NextStep, OpenedStep, hand_over};
+use super::metrics::MetricsService;
 use super::preflight::{Prepared, machines_with_faults, preflight};
 use super::progress::ProgressSources;
 use super::ranks::{LaunchSettings, Ranks};
@@ -64,8 +65,9 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
 /// As [`run`].
 pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<RunReport, RunError> {
     let began = Instant::now();
-    let shell = JobShell::begin(options)?;
+    let mut shell = JobShell::begin(options)?;
     let spec = shell.spec;
+    shell.metrics = MetricsService::start(&spec.job, &spec.metrics).await?;
     restart_choice::check(spec, options.again, &options.restart)?;
     step_names::write(spec, &shell.prefix)?;
     let earlier = EarlierSteps::read(spec, options.again)?;

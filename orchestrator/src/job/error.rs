@@ -8,6 +8,7 @@ use holdfast_core::store::PrefixError;
 use holdfast_model::CheckpointId;
 use holdfast_wire::trust::TrustError;
 
+use super::metrics::MetricsError;
 use super::requeue::RequeueError;
 use super::standalone_error::StandaloneError;
 use super::state::StateError;
@@ -28,6 +29,8 @@ pub enum RunError {
     Launch(#[from] LaunchError),
     #[error(transparent)]
     Allocation(#[from] AllocationError),
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     #[error(transparent)]
     State(#[from] StateError),
     /// The state does not fit the spec.

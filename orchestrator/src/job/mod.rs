@@ -65,6 +65,7 @@ mod inputs;
 mod interpose;
 pub mod journal;
 mod manager_poll;
+mod metrics;
 mod plain;
 mod prefix_wait;
 mod preflight;

@@ -8,6 +8,8 @@ use holdfast_wire::agent::{Health, KeptDirectory};
 use crate::events::{Costs, EventLog, Failures, LogEvent, Screen};
 use crate::relaunch::Machine;
 
+use super::metrics::MetricsSink;
+
 /// The event log of a prefix directory, and the screen.
 pub(super) struct Reporter {
     /// `None` where no file may be changed.
@@ -17,11 +19,20 @@ pub(super) struct Reporter {
     failures: Failures,
     /// The percentage of the time above which blocked ranks are a warning; `None`: never.
     pub(super) share: Option<u8>,
+    /// What else counts the events.
+    pub(super) metrics: Option<MetricsSink>,
 }
 
 impl Reporter {
     pub(super) fn new(event_log: Option<EventLog>, screen: Screen) -> Reporter {
-        Reporter { event_log, screen, costs: Costs::default(), failures: Failures::default(), share: None }
+        Reporter {
+            event_log,
+            screen,
+            costs: Costs::default(),
+            failures: Failures::default(),
+            share: None,
+            metrics: None,
+        }
     }
 
     /// Logs and shows an event. The last one has the interval that would have been best.
@@ -46,6 +57,9 @@ impl Reporter {
         }
         let now = SystemTime::now().into();
         let advice = self.costs.add(now, event, self.share);
+        if let Some(metrics) = &self.metrics {
+            metrics.add(now, event);
+        }
         let explained = self.failures.add(now, event, &self.costs);
         advice.into_iter().chain(explained).collect()
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::RunError;
+use super::metrics::MetricsService;
 use super::reporter::Reporter;
 use super::requeue::{self, RequeueError};
 use super::restart_choice::RestartChoice;
@@ -48,6 +49,7 @@ pub(super) struct JobShell<'job> {
     pub(super) allocation_id: Option<String>,
     /// A step was finished, a generation made progress, or a copy of a pair was awake.
     pub(super) made_progress: bool,
+    pub(super) metrics: Option<MetricsService>,
     /// The lock of the prefix directory.
     _lock: JobLock,
 }
@@ -71,6 +73,7 @@ impl<'job> JobShell<'job> {
             signals,
             allocation_id: None,
             made_progress: false,
+            metrics: None,
         })
     }
 
@@ -81,7 +84,9 @@ impl<'job> JobShell<'job> {
     pub(super) fn reporter(&self, prefix: &Path) -> Result<Reporter, RunError> {
         let event_log = EventLog::in_state_of(prefix, &self.spec.job, self.spec.log_access())
             .map_err(RunError::io("open the event log"))?;
-        Ok(Reporter::new(event_log, self.screen.clone()))
+        let mut reporter = Reporter::new(event_log, self.screen.clone());
+        reporter.metrics = self.metrics.as_ref().and_then(MetricsService::sink);
+        Ok(reporter)
     }
 
     /// The supervisor of the agents on the nodes of the job.

@@ -76,7 +76,7 @@ fn check_ranks(step: &Step, reader: &Reader) {
 /// Keys of jobs with pairs.
 const OF_REPLICATED: [&str; 3] = ["pairs", "jobs", "replication"];
 /// Keys without effect in jobs with pairs, and what to do about each.
-const NOT_OF_REPLICATED: [(&str, &str); 18] = [
+const NOT_OF_REPLICATED: [(&str, &str); 19] = [
     ("allocation.faults", "leave it out: it injects faults into ranks"),
     ("run", "leave it out: each of `pairs` and `jobs` has its own command"),
     ("steps", "leave it out, or write `kind: job`"),
@@ -95,6 +95,7 @@ const NOT_OF_REPLICATED: [(&str, &str); 18] = [
     ("halt.checkpoints_left", "leave it out: pairs do not halt at a checkpoint"),
     ("halt.grace", "write `replication: {stop_grace: 50ms}`"),
     ("halt.drain_reserve", "leave it out: there is no drain"),
+    ("metrics", "leave it out: `holdfast pairs list --json` has the figures of pairs"),
 ];
 
 /// Refuses the keys of the other kind of job.

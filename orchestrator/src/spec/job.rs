@@ -17,7 +17,7 @@ use super::registered::ManagerFacts;
 use super::registry::Registry;
 use super::run::{self, RunSpec};
 use super::settings::Settings;
-use super::supervision::{Halt, Health, Progress, Relaunch, Requeue, SiteCommand};
+use super::supervision::{Halt, Health, Metrics, Progress, Relaunch, Requeue, SiteCommand};
 use super::value_kinds::{Choice, ParameterValue, choice, path, switch, text};
 
 /// A job: the series of runs and allocations that completes one simulation.
@@ -46,6 +46,7 @@ pub struct JobSpec {
     pub progress: Progress,
     pub health: Health,
     pub halt: Halt,
+    pub metrics: Metrics,
     /// User and job id of directory names, where parameters set them.
     pub identity: GivenIdentity,
     /// Every setting and its origin.
@@ -245,6 +246,8 @@ keys! {
     /// When the job stops by itself, with a checkpoint, so that another allocation can continue. Conditions can be
     /// changed while the job runs: `holdfast halt`.
     halt = section::<Halt>(),
+    /// Figures of the job for monitoring. See docs/metrics.md.
+    metrics = section::<Metrics>(),
     |section| {
         if kind == JobKind::Replicated && pairs.as_ref().is_none_or(Vec::is_empty) {
             let help = "write `pairs: [{name: dnn0, main: [./dnn, main, \"0\"], replica: [./dnn, replica, \"0\"]}]`";
@@ -268,6 +271,12 @@ keys! {
             steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), needs: None, run, checkpoint });
         }
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        let beside = |key: &str, file: Option<PathBuf>| file.map(|file| section.reader().absolute(key, file));
+        let metrics = Metrics {
+            file: beside("metrics.file", metrics.file),
+            token_file: beside("metrics.token_file", metrics.token_file),
+            ..metrics
+        };
         let complete = move |allocation, steps, replicated| JobSpec {
             job,
             prefix,
@@ -284,6 +293,7 @@ keys! {
             progress,
             health,
             halt,
+            metrics,
             identity: GivenIdentity::default(),
             settings: Settings::default(),
             warnings: Vec::new(),

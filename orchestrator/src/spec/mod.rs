@@ -84,7 +84,7 @@ pub use registry::Registry;
 pub use run::RunSpec;
 pub use settings::{Origin, Setting, Settings};
 pub use supervision::{
-    CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Progress, Relaunch, Requeue, SiteCommand, Submission,
+    CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Metrics, Progress, Relaunch, Requeue, SiteCommand, Submission,
 };
 
 pub use parameters::declared as declared_parameters;

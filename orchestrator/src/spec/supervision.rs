@@ -1,13 +1,15 @@
 //! `relaunch:`, `health:` and `halt:`: when the application is relaunched, when a node is down, when the job stops by
 //! itself; `before:` and `after:`: commands that run once in an allocation.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use super::keys::{Parameter, keys, list, requeue_by_manager, scr, words};
 use super::quantity::format_duration;
 use super::reading::Section;
 use super::value_kinds::{
-    Choice, ParameterValue, bytes, choice, duration, duration_or_none, regular_expression, time, whole,
+    Choice, ParameterValue, address, bytes, choice, duration, duration_or_none, path, regular_expression, time, whole,
 };
 use crate::params::declaration::AllowedSource;
 
@@ -301,6 +303,30 @@ impl Progress {
     /// True if there is anything to check.
     pub fn is_used(&self) -> bool {
         self.files.is_some() || self.output.is_some()
+    }
+}
+
+keys! {
+    /// Figures of the job for monitoring, in the text format of Prometheus, while it runs: see docs/metrics.md.
+    pub struct Metrics {
+        /// A file that is replaced every 5 s and at the end of the job, for the textfile collector of node_exporter:
+        /// `/var/lib/node_exporter/heat.prom`. Relative to the directory of the spec file. Default: none.
+        file: Option<PathBuf> = path().optional(),
+        /// Serve them over HTTP at `/metrics` of this address: `127.0.0.1:9464`. Default: none.
+        listen: Option<SocketAddr> = address().optional(),
+        /// A file with a token, which requests must have as `Authorization: Bearer …`; without it, whoever can connect
+        /// to the address can read the figures. Relative to the directory of the spec file.
+        token_file: Option<PathBuf> = path().optional(),
+    }
+    checked by Metrics::check;
+}
+
+impl Metrics {
+    fn check(&self, section: &Section<'_>) {
+        if self.token_file.is_some() && self.listen.is_none() {
+            let help = "write `listen: 127.0.0.1:9464` too, or leave it out";
+            section.mistake("token_file", "`token_file` has no effect without `listen`", help);
+        }
     }
 }
 

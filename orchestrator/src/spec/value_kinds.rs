@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -169,6 +170,12 @@ pub fn text() -> ValueKind<String> {
 pub fn path() -> ValueKind<PathBuf> {
     ValueKind::new("text", |text| is_text(text).then(|| PathBuf::from(text)), |path| path.display().to_string())
         .same_in_scr(ParameterValue::Directory)
+}
+
+/// `127.0.0.1:9464`.
+pub fn address() -> ValueKind<SocketAddr> {
+    let read = |text: &str| text.parse().ok();
+    ValueKind::new("an address and a port, such as `127.0.0.1:9464`", read, SocketAddr::to_string)
 }
 
 /// A regular expression.

@@ -1,0 +1,252 @@
+//! Figures of a job for monitoring, from its events, in the text format of Prometheus. Names and units follow its
+//! conventions: seconds and bytes, `_total` for what only grows.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use holdfast_model::{NodeName, Timestamp};
+use holdfast_wire::agent::AgentEvent;
+
+use super::cost::Costs;
+use super::reason::DrainResult;
+use super::vocabulary::LogEvent;
+
+/// What has been counted since the job began in its allocation.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    job: String,
+    job_id: String,
+    began: Option<Timestamp>,
+    allocated: usize,
+    down: BTreeSet<NodeName>,
+    excluded: BTreeSet<NodeName>,
+    generation: u64,
+    relaunches: u32,
+    rank_failures: u64,
+    checkpoint_bytes: u64,
+    flushed: u64,
+    flush_failures: u64,
+    drain_incomplete: bool,
+    exit_code: Option<u8>,
+    costs: Costs,
+}
+
+impl Metrics {
+    /// Those of a job of this name, before its first event.
+    pub fn new(job: &str) -> Self {
+        Metrics { job: job.to_owned(), ..Metrics::default() }
+    }
+
+    pub fn add(&mut self, time: Timestamp, event: &LogEvent) {
+        self.costs.add(time, event, None);
+        match event {
+            LogEvent::JobStarted { job_id, nodes, .. } => {
+                let (job, costs) = (std::mem::take(&mut self.job), std::mem::take(&mut self.costs));
+                let (job_id, allocated, began) = (job_id.clone(), nodes.len(), Some(time));
+                *self = Metrics { job, job_id, allocated, began, costs, ..Metrics::default() };
+            }
+            LogEvent::NodeDown { node, .. } => drop(self.down.insert(node.clone())),
+            LogEvent::NodeExcluded { node, .. } => drop(self.excluded.insert(node.clone())),
+            LogEvent::NodeIncluded { node } => drop(self.excluded.remove(node)),
+            LogEvent::GenerationLaunched { generation, relaunches } => {
+                (self.generation, self.relaunches) = (generation.0, *relaunches);
+            }
+            LogEvent::RankFailed { .. } => self.rank_failures += 1,
+            LogEvent::Drained { result } => {
+                self.drain_incomplete = matches!(result, DrainResult::Incomplete { .. } | DrainResult::Failed { .. });
+            }
+            LogEvent::Finished { exit_code, .. } => self.exit_code = Some(*exit_code),
+            LogEvent::Agent(report) => match &report.event {
+                AgentEvent::CheckpointComplete { bytes, .. } => {
+                    self.checkpoint_bytes = self.checkpoint_bytes.saturating_add(*bytes);
+                }
+                AgentEvent::Flushed { .. } => self.flushed += 1,
+                AgentEvent::FlushFailed { .. } => self.flush_failures += 1,
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// All figures at this time.
+    pub fn text(&self, now: Timestamp) -> String {
+        let mut to = Text::default();
+        let name = [("job", self.job.as_str()), ("job_id", &self.job_id), ("version", env!("CARGO_PKG_VERSION"))];
+        to.gauge("holdfast_job_info", "The job.", &[(&name, 1.0)]);
+        to.gauge(
+            "holdfast_job_running",
+            "1 while the orchestrator runs.",
+            &[(&[], if self.exit_code.is_none() { 1.0 } else { 0.0 })],
+        );
+        if let Some(code) = self.exit_code {
+            to.gauge("holdfast_job_exit_code", "The exit code of the job, after its end.", &[(&[], code.into())]);
+        }
+        if let Some(began) = self.began {
+            let text = "When the job began in its allocation, seconds since the epoch.";
+            to.gauge("holdfast_job_start_time_seconds", text, &[(&[], seconds_at(began))]);
+        }
+        to.gauge(
+            "holdfast_nodes",
+            "Nodes of the allocation.",
+            &[
+                (&[("state", "allocated")], count(self.allocated as u64)),
+                (&[("state", "down")], count(self.down.len() as u64)),
+                (&[("state", "excluded")], count(self.excluded.len() as u64)),
+            ],
+        );
+        to.gauge("holdfast_generation", "The generation that was launched last.", &[(&[], count(self.generation))]);
+        to.counter("holdfast_relaunches_total", "Relaunches.", &[(&[], self.relaunches.into())]);
+        let text = "Ranks that ended with an error, not those that were ended in consequence.";
+        to.counter("holdfast_rank_failures_total", text, &[(&[], count(self.rank_failures))]);
+        self.checkpoints(&mut to, now);
+        let drain = if self.drain_incomplete { 1.0 } else { 0.0 };
+        to.gauge(
+            "holdfast_drain_incomplete",
+            "1 after a drain that saved not all of the newest checkpoint.",
+            &[(&[], drain)],
+        );
+        to.text
+    }
+
+    fn checkpoints(&self, to: &mut Text, now: Timestamp) {
+        let Some(cost) = self.costs.cost(Some(now)) else { return };
+        to.counter(
+            "holdfast_checkpoints_total",
+            "Datasets that the ranks have written.",
+            &[(&[("result", "complete")], count(cost.complete)), (&[("result", "dropped")], count(cost.dropped))],
+        );
+        let text = "Bytes of complete checkpoints.";
+        to.counter("holdfast_checkpoint_bytes_total", text, &[(&[], count(self.checkpoint_bytes))]);
+        to.counter(
+            "holdfast_flushes_total",
+            "Copies of checkpoints to the prefix directory.",
+            &[(&[("result", "complete")], count(self.flushed)), (&[("result", "failed")], count(self.flush_failures))],
+        );
+        let newest = [("protected", cost.protected), ("flushed", cost.flushed)];
+        for (state, newest) in newest {
+            let Some((id, age)) = newest else { continue };
+            let labels = [("state", state)];
+            to.gauge("holdfast_newest_checkpoint", "The number of the newest checkpoint.", &[(&labels, count(id.0))]);
+            let text = "When the newest checkpoint was begun, seconds since the epoch.";
+            let begun = seconds_at(now) - age.as_secs_f64();
+            to.gauge("holdfast_newest_checkpoint_time_seconds", text, &[(&labels, begun)]);
+        }
+        let seconds = |time: Duration| time.as_secs_f64();
+        to.counter("holdfast_failures_total", "Generations that failed.", &[(&[], cost.failures.into())]);
+        to.counter(
+            "holdfast_lost_seconds_total",
+            "Time that failures and checkpoints have cost.",
+            &[
+                (&[("cause", "lost_work")], seconds(cost.lost)),
+                (&[("cause", "detection")], seconds(cost.detection)),
+                (&[("cause", "restart")], seconds(cost.restart)),
+                (&[("cause", "checkpoints")], seconds(cost.blocked.unwrap_or_default())),
+            ],
+        );
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "the format has floating point numbers only")]
+fn count(count: u64) -> f64 {
+    count as f64
+}
+
+#[allow(clippy::cast_precision_loss, reason = "milliseconds since the epoch fit")]
+fn seconds_at(time: Timestamp) -> f64 {
+    time.millis() as f64 / 1000.0
+}
+
+type Labels<'a> = [(&'a str, &'a str)];
+
+/// The text; the help of a family of samples is written once.
+#[derive(Debug, Default)]
+struct Text {
+    text: String,
+    described: BTreeSet<&'static str>,
+}
+
+impl Text {
+    fn gauge(&mut self, name: &'static str, help: &str, samples: &[(&Labels<'_>, f64)]) {
+        self.family(name, "gauge", help, samples);
+    }
+
+    fn counter(&mut self, name: &'static str, help: &str, samples: &[(&Labels<'_>, f64)]) {
+        self.family(name, "counter", help, samples);
+    }
+
+    fn family(&mut self, name: &'static str, kind: &str, help: &str, samples: &[(&Labels<'_>, f64)]) {
+        // Writing to a string cannot fail.
+        if self.described.insert(name) {
+            let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        }
+        for (labels, value) in samples {
+            let labels: Vec<String> =
+                labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
+            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            let _ = writeln!(self.text, "{name}{labels} {value}");
+        }
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_model::{CheckpointId, Generation, Rank, RankEnd, Scheme};
+
+    use super::*;
+
+    #[test]
+    fn figures_follow_the_events() {
+        let mut metrics = Metrics::new("heat \"1\"");
+        let started = LogEvent::JobStarted {
+            job_id: "17".to_owned(),
+            nodes: vec!["n0".into(), "n1".into()],
+            prefix: "/p".into(),
+            virtual_nodes: false,
+        };
+        let (generation, checkpoint) = (Generation(2), CheckpointId(3));
+        let complete = AgentEvent::CheckpointComplete {
+            generation,
+            checkpoint,
+            scheme: Scheme::new("XOR"),
+            descriptor: None,
+            level: None,
+            protected: true,
+            bytes: 4096,
+            millis: 7,
+        };
+        let failed = LogEvent::RankFailed { generation, rank: Rank(1), node: None, end: RankEnd::Code(1) };
+        let events = [
+            started,
+            LogEvent::GenerationLaunched { generation, relaunches: 1 },
+            failed,
+            LogEvent::of_agent(&NodeName::from("n0"), complete),
+        ];
+        events.iter().for_each(|event| metrics.add(Timestamp::from_secs(100), event));
+        let text = metrics.text(Timestamp::from_secs(200));
+        for line in [
+            "holdfast_job_info{job=\"heat \\\"1\\\"\",job_id=\"17\",version=\"0.1.0\"} 1",
+            "holdfast_job_running 1",
+            "holdfast_job_start_time_seconds 100",
+            "holdfast_nodes{state=\"allocated\"} 2",
+            "holdfast_relaunches_total 1",
+            "holdfast_rank_failures_total 1",
+            "holdfast_checkpoints_total{result=\"complete\"} 1",
+            "holdfast_checkpoint_bytes_total 4096",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+        }
+        let helps = text.lines().filter(|line| line.starts_with("# HELP holdfast_nodes "));
+        assert_eq!(helps.count(), 1);
+        metrics.add(
+            Timestamp::from_secs(300),
+            &LogEvent::Finished { exit_code: 75, message: String::new(), interval: None },
+        );
+        let text = metrics.text(Timestamp::from_secs(300));
+        assert!(text.contains("holdfast_job_running 0\n") && text.contains("holdfast_job_exit_code 75\n"), "{text}");
+    }
+}

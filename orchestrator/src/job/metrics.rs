@@ -1,0 +1,184 @@
+//! `metrics:`: figures of the job for monitoring, in a file and over HTTP.
+//!
+//! A thread of its own counts the events and writes the file: nothing waits for its file system. The end of the job is
+//! in the file before the process ends, if that takes no longer than some seconds.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use holdfast_core::durable::{self, CreationMode};
+use holdfast_model::Timestamp;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+
+use crate::events::{LogEvent, Metrics};
+use crate::spec;
+
+/// How often the file is written.
+const WRITTEN_EVERY: Duration = Duration::from_secs(5);
+/// Time limit for the last write.
+const ENDED_WITHIN: Duration = Duration::from_secs(3);
+/// The content type of the text format.
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetricsError {
+    #[error("cannot listen on {address} (metrics.listen): {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("cannot read {} (metrics.token_file): {source}", path.display())]
+    Token { path: PathBuf, source: std::io::Error },
+    #[error("{} (metrics.token_file) has no token", path.display())]
+    NoToken { path: PathBuf },
+    #[error("no thread for the metrics: {0}")]
+    Thread(std::io::Error),
+}
+
+type Counted = (Timestamp, LogEvent);
+
+/// The running service; the figures of the end are written when it is dropped.
+#[derive(Debug)]
+pub(super) struct MetricsService {
+    events: Option<Sender<Counted>>,
+    ended: Receiver<()>,
+    serving: Option<tokio::task::JoinHandle<()>>,
+}
+
+/// Where events are passed to.
+#[derive(Clone, Debug)]
+pub(super) struct MetricsSink(Sender<Counted>);
+
+impl MetricsSink {
+    pub(super) fn add(&self, time: Timestamp, event: &LogEvent) {
+        // The thread ends with the job only.
+        let _ = self.0.send((time, event.clone()));
+    }
+}
+
+impl MetricsService {
+    /// Starts what the spec asks for; `None` if that is nothing.
+    ///
+    /// # Errors
+    /// The address is in use, or the token cannot be read.
+    pub(super) async fn start(job: &str, settings: &spec::Metrics) -> Result<Option<Self>, MetricsError> {
+        if settings.file.is_none() && settings.listen.is_none() {
+            return Ok(None);
+        }
+        let metrics = Arc::new(Mutex::new(Metrics::new(job)));
+        let serving = match settings.listen {
+            Some(address) => Some(serve(address, settings.token_file.clone(), Arc::clone(&metrics)).await?),
+            None => None,
+        };
+        let (events, receiver) = mpsc::channel();
+        let (done, ended) = mpsc::channel();
+        let file = settings.file.clone();
+        let count = move || {
+            count_all(&receiver, &metrics, file.as_ref());
+            let _ = done.send(());
+        };
+        thread::Builder::new().name("metrics".to_owned()).spawn(count).map_err(MetricsError::Thread)?;
+        Ok(Some(MetricsService { events: Some(events), ended, serving }))
+    }
+
+    pub(super) fn sink(&self) -> Option<MetricsSink> {
+        self.events.clone().map(MetricsSink)
+    }
+}
+
+impl Drop for MetricsService {
+    fn drop(&mut self) {
+        drop(self.events.take());
+        let _ = self.ended.recv_timeout(ENDED_WITHIN);
+        if let Some(serving) = &self.serving {
+            serving.abort();
+        }
+    }
+}
+
+/// Counts until all senders are gone, and writes the file now and then.
+fn count_all(events: &Receiver<Counted>, metrics: &Mutex<Metrics>, file: Option<&PathBuf>) {
+    let mut due = Instant::now();
+    let mut failed = false;
+    loop {
+        let received = events.recv_timeout(due.saturating_duration_since(Instant::now()));
+        let is_over = matches!(received, Err(RecvTimeoutError::Disconnected));
+        if let Ok((time, event)) = received {
+            metrics.lock().add(time, &event);
+        }
+        if is_over || Instant::now() >= due {
+            due = Instant::now() + WRITTEN_EVERY;
+            if let Some(file) = file {
+                let text = metrics.lock().text(SystemTime::now().into());
+                let written = durable::replace(file, CreationMode::Umask, text.as_bytes());
+                match written {
+                    Ok(()) => failed = false,
+                    Err(error) if !std::mem::replace(&mut failed, true) => {
+                        tracing::warn!(%error, "the file of the metrics cannot be written; it is tried again");
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// What a request needs.
+#[derive(Clone)]
+struct Served {
+    metrics: Arc<Mutex<Metrics>>,
+    /// `Bearer …`; anybody may read without one.
+    authorization: Option<Arc<str>>,
+}
+
+async fn serve(
+    address: SocketAddr,
+    token_file: Option<PathBuf>,
+    metrics: Arc<Mutex<Metrics>>,
+) -> Result<tokio::task::JoinHandle<()>, MetricsError> {
+    let authorization = token_file.map(read_token).transpose()?;
+    let listener = TcpListener::bind(address).await.map_err(|source| MetricsError::Listen { address, source })?;
+    let router = Router::new().route("/metrics", get(answer)).with_state(Served { metrics, authorization });
+    Ok(tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::warn!(%error, "the metrics are not served any more");
+        }
+    }))
+}
+
+fn read_token(path: PathBuf) -> Result<Arc<str>, MetricsError> {
+    match std::fs::read_to_string(&path) {
+        Ok(text) if text.trim().is_empty() => Err(MetricsError::NoToken { path }),
+        Ok(text) => Ok(format!("Bearer {}", text.trim()).into()),
+        Err(source) => Err(MetricsError::Token { path, source }),
+    }
+}
+
+async fn answer(State(served): State<Served>, headers: HeaderMap) -> Response {
+    if let Some(expected) = &served.authorization {
+        let given = headers.get(axum::http::header::AUTHORIZATION).map(|value| value.as_bytes());
+        if !given.is_some_and(|given| is_equal(given, expected.as_bytes())) {
+            return StatusCode::UNAUTHORIZED.into_response();
+        }
+    }
+    let text = served.metrics.lock().text(SystemTime::now().into());
+    ([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response()
+}
+
+/// Takes the same time wherever the texts differ.
+fn is_equal(given: &[u8], expected: &[u8]) -> bool {
+    let differing = given.iter().zip(expected).fold(0, |differing, (one, other)| differing | (one ^ other));
+    given.len() == expected.len() && differing == 0
+}

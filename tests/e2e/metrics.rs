@@ -1,0 +1,82 @@
+//! `metrics:`: the figures in the file and over HTTP, compared with the events of the job.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use crate::job::Job;
+use crate::world::World;
+
+/// The value of a figure.
+fn figure(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// An address at which nothing listens.
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// The answer to a request with these further headers, head and body.
+fn get(address: SocketAddr, headers: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(connection, "GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n{headers}\r\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn file_has_the_figures_of_the_end() {
+    let world = World::new();
+    let job =
+        Job::new(&world, 1).holding_after(3).faults("{node: 1, after_checkpoint: 3}").top("metrics: {file: heat.prom}");
+    let mut running = job.start();
+    running.sees("the relaunch", |event| event["event"] == "generation_launched" && event["generation"] == 2);
+    job.go_on();
+    running.ends_with(0);
+    let text = fs::read_to_string(job.spec().parent().unwrap().join("heat.prom")).unwrap();
+    let expected = [
+        ("holdfast_job_running", 0.0),
+        ("holdfast_job_exit_code", 0.0),
+        ("holdfast_nodes{state=\"down\"}", 1.0),
+        ("holdfast_relaunches_total", 1.0),
+        ("holdfast_failures_total", 1.0),
+        ("holdfast_drain_incomplete", 0.0),
+        ("holdfast_checkpoints_total{result=\"complete\"}", world.all("checkpoint_complete").len() as f64),
+    ];
+    for (name, value) in expected {
+        assert_eq!(figure(&text, name), Some(value), "{name} in\n{text}");
+    }
+}
+
+#[test]
+fn address_serves_the_figures_to_whoever_has_the_token() {
+    let world = World::new();
+    let address = free_address();
+    fs::write(world.path("token"), "secret\n").unwrap();
+    let token = world.path("token");
+    let section = format!("metrics: {{listen: \"{address}\", token_file: {}}}", token.display());
+    let job = Job::new(&world, 0).holding_after(2).top(&section);
+    let mut running = job.start();
+    running.sees_checkpoint(2);
+    let answer = get(address, "Authorization: Bearer secret\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("text/plain; version=0.0.4"), "{answer}");
+    assert_eq!(figure(&answer, "holdfast_job_running"), Some(1.0), "{answer}");
+    assert!(figure(&answer, "holdfast_newest_checkpoint{state=\"protected\"}") >= Some(1.0), "{answer}");
+    for wrong in ["", "Authorization: Bearer secre\r\n", "Authorization: Bearer secreT\r\n"] {
+        assert!(get(address, wrong).starts_with("HTTP/1.1 401 "));
+    }
+    job.go_on();
+    running.ends_with(0);
+}
+
+#[test]
+fn address_in_use_is_refused_before_anything_is_started() {
+    let world = World::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let job = Job::new(&world, 0).top(&format!("metrics: {{listen: \"{address}\"}}"));
+    job.run(69).prints(&[&format!("cannot listen on {address} (metrics.listen)")]);
+    assert!(world.all("generation_launched").is_empty());
+}
