@@ -14,6 +14,7 @@ mod hosts;
 mod index;
 mod inspect;
 mod node;
+mod packages;
 mod parameters;
 mod program;
 mod redaction;

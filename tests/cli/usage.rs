@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 44] = [
+const COMMANDS: [&[&str]; 46] = [
     &["run"],
     &["init"],
     &["rehearse"],
@@ -43,6 +43,8 @@ const COMMANDS: [&[&str]; 44] = [
     &["fti", "write"],
     &["hosts"],
     &["explain"],
+    &["completions"],
+    &["man"],
     &["compat"],
     &["compat", "install"],
     &["compat", "list"],

@@ -8,6 +8,7 @@ mod agent;
 mod check;
 mod checkpoint;
 mod compat;
+mod completions;
 mod drain;
 mod example;
 mod example_pair;
@@ -156,6 +157,8 @@ enum Command {
     Fti(fti::FtiArgs),
     Hosts(hosts::HostsArgs),
     Explain(explain::ExplainArgs),
+    Completions(completions::CompletionsArgs),
+    Man(completions::ManArgs),
     Compat(compat::CompatArgs),
     Agent(AgentArgs),
     #[command(hide = true)]
@@ -238,6 +241,8 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Fti(args) => fti::run(args, style),
         Command::Hosts(args) => hosts::run(args, style),
         Command::Explain(args) => explain::run(&args, style),
+        Command::Completions(args) => completions::completions(&args, style),
+        Command::Man(args) => completions::man(&args, style),
         Command::Compat(args) => compat::run(args, style),
         Command::Agent(args) => agent::run(args, style),
         Command::Step(args) => step::run(args, style),
