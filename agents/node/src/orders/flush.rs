@@ -33,6 +33,7 @@ impl OrderContext<'_> {
         crc: bool,
         container: Option<&ContainerPlaces>,
     ) -> Result<OrderResult> {
+        let _turn = self.agent.store.flush.begin_to_copy();
         let dataset = self.dataset(directory, DatasetAccess::Write)?;
         let mut files = Vec::new();
         for rank in self.local() {

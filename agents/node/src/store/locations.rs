@@ -16,6 +16,9 @@ pub struct FlushRecord {
     path: PathBuf,
     /// Held while the file is read, changed and replaced.
     changing: Mutex<()>,
+    /// Held by the flush that copies: one of an ended run, which is cancelled, ends first. It leaves what it has
+    /// written for the next one, which would not find it otherwise.
+    copying: Mutex<()>,
     /// The newest checkpoint that the file lists in cache, for readers that must not wait for a disk. Never held
     /// during file access.
     newest: Mutex<Option<CheckpointId>>,
@@ -25,7 +28,12 @@ impl FlushRecord {
     pub(crate) fn open(paths: &Paths) -> Self {
         let path = paths.control().join("flush.scrinfo");
         let newest = FlushFile::read(&path).ok().flatten().and_then(|flush| newest_in_cache(&flush));
-        FlushRecord { path, changing: Mutex::default(), newest: Mutex::new(newest) }
+        FlushRecord { path, changing: Mutex::default(), copying: Mutex::default(), newest: Mutex::new(newest) }
+    }
+
+    /// Waits until no other flush copies files of this node.
+    pub(crate) fn begin_to_copy(&self) -> impl Drop + '_ {
+        self.copying.lock()
     }
 
     /// The newest checkpoint in cache, as of the last access to the flush file. Does not access it.
