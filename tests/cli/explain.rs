@@ -43,7 +43,7 @@ fn a_key_is_found_by_its_path_and_by_its_end() {
     let key = &explained("health.down_after")[0];
     assert_eq!((&key["kind"], &key["default"]), (&"key".into(), &"750ms".into()));
     assert_eq!(explained("down_after")[0]["name"], "health.down_after");
-    assert_eq!(explained("checkpoint.caches[1].base")[0]["name"], "checkpoint.caches[*].base");
+    assert_eq!(explained("checkpoint.cache[1].base")[0]["name"], "checkpoint.cache[*].base");
 }
 
 #[test]

@@ -13,16 +13,20 @@ fn completions_of_bash_know_commands_and_options() {
     let file = base.path().join("holdfast.bash");
     fs::write(&file, &ran.out).unwrap();
     // The function that bash calls when the user presses Tab.
-    let asked = |words: &str, at: usize| {
+    let asked = |words: &[&str]| {
+        let [.., previous, current] = words else { panic!("{words:?}") };
         let script = format!(
-            "source {}; COMP_WORDS=({words}); COMP_CWORD={at}; _holdfast holdfast '' ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-            file.display()
+            "source {}; COMP_WORDS=({}); COMP_CWORD={}; _holdfast holdfast {current} {previous}; \
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            file.display(),
+            words.join(" "),
+            words.len() - 1
         );
         let output = Command::new("bash").args(["-c", &script]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    assert_eq!(asked("holdfast dra", 1), "drain\n");
-    assert!(asked("holdfast status --wa", 2).lines().any(|word| word == "--wait"));
+    assert_eq!(asked(&["holdfast", "dra"]), "drain\n");
+    assert!(asked(&["holdfast", "status", "--wa"]).lines().any(|word| word == "--wait"));
     assert_eq!(holdfast(["completions", "csh"]).code, 64);
 }
 

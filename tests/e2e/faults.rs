@@ -82,6 +82,7 @@ fn a_paused_node_is_silent_for_a_while_and_goes_on() {
     let world = World::new();
     let mut job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 4, action: pause, for: 3s}");
     job.down_after = "500ms";
+    job = job.health("replace_after: 1min");
     let mut running = job.start();
     running.sees("node1 silent", |event| event["event"] == "agent_silent" && event["node"] == "node1");
     running.sees("node1 answers", |event| event["event"] == "agent_answers" && event["node"] == "node1");

@@ -89,7 +89,8 @@ fn running_job_is_reported_until_now() {
 fn status_waits_for_a_protected_checkpoint_and_for_the_end() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(2);
-    let running = job.start();
+    let mut running = job.start();
+    running.sees_event("generation_launched");
     let ran = job.command(&["status", "--wait", "protected", "--json"], 0).json();
     assert_eq!(ran["protected"], true);
     let late = job.command(&["status", "--wait", "finished", "--timeout", "100ms"], 69);

@@ -52,8 +52,15 @@ fn event_log_of_a_job_with_a_node_loss() {
     running.ends_with(0);
     // Agents, the launcher and the resource manager report concurrently: the order of events differs from run to run,
     // and so do the first sign of the loss, and the reports of ranks and connections that end with it.
-    let concurrent =
-        ["agent_lost", "rank_connected", "rank_gone", "rank_failed", "rank_ended", "unauthenticated_connection"];
+    let concurrent = [
+        "agent_lost",
+        "failure_explained",
+        "rank_connected",
+        "rank_gone",
+        "rank_failed",
+        "rank_ended",
+        "unauthenticated_connection",
+    ];
     let mut events = world.events();
     events.retain(|event| !concurrent.iter().any(|name| event["event"] == *name));
     let line = |event: &mut Value| {

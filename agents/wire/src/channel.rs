@@ -2,9 +2,9 @@
 //! request, and no other request needs a TLS handshake of its own.
 //!
 //! The orchestrator sends a [`ChannelHello`] as a frame ([`frame`](crate::frame)), then [`Request`]s; the agent answers
-//! each with an [`Answer`] of the same number, in any order. A poll that is held is answered when the next one that may be
-//! held arrives, so that only the orchestrator needs a timer for it. The paths, the bodies and the status of an answer are
-//! those of [`agent`](crate::agent); a request without a body is a GET there, every other one a POST.
+//! each with an [`Answer`] of the same number, in any order. A poll that is held is answered when the next one that may
+//! be held arrives, so that only the orchestrator needs a timer for it. The paths, the bodies and the status of an
+//! answer are those of [`agent`](crate::agent); a request without a body is a GET there, every other one a POST.
 //!
 //! | message | bytes, integers big-endian |
 //! |---|---|

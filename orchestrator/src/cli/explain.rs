@@ -207,6 +207,11 @@ fn keys(name: &str) -> Vec<Explanation> {
     let mut found: Vec<_> = all.iter().filter(exact).collect();
     if found.is_empty() {
         found = all.iter().filter(ends).collect();
+        // Those of a step are the same again.
+        let is_of_step = |key: &reference::DescribedKey| key.path.starts_with("steps[");
+        if found.iter().any(|key| !is_of_step(key)) {
+            found.retain(|key| !is_of_step(key));
+        }
     }
     let explained = found.into_iter().map(|key| {
         let explanation = Explanation::new(Kind::Key, &key.path, "holdfast check --reference");
@@ -235,7 +240,10 @@ fn unknown(name: &str) -> Failure {
     let known = known.chain(keys.iter().map(|key| key.path.as_str())).chain(last.iter().map(String::as_str));
     match nearest(name, known) {
         Some(near) => failure.remedy(format!("did you mean `{near}`?")),
-        None => failure.remedy("exit codes are in docs/exit-codes.md, events in docs/events.md; `holdfast check --reference` prints every key"),
+        None => failure.remedy(
+            "exit codes are in docs/exit-codes.md, events in docs/events.md; `holdfast check --reference` prints every \
+             key",
+        ),
     }
 }
 

@@ -311,7 +311,8 @@ mod tests {
             let line = line.trim().trim_start_matches("$ ");
             let line = line.split("  ").next()?;
             let words = line.split_whitespace().skip_while(|word| word.contains('=') && !word.starts_with('-'));
-            let words = words.take_while(|word| !["#", "|", "||", "&&", "&", "<"].contains(word));
+            let words =
+                words.take_while(|word| !word.starts_with('>') && !["#", "|", "||", "&&", "&", "<"].contains(word));
             let words: Vec<String> = words.map(|word| word.trim_matches(['\'', '"']).to_owned()).collect();
             (words.first()? == "holdfast" && words.len() > 1).then_some(words)
         })

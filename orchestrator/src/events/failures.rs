@@ -150,7 +150,8 @@ pub struct Failures {
     ending: Option<Timestamp>,
     ranks: BTreeMap<Rank, (Option<NodeName>, RankEnd)>,
     followed: BTreeSet<Rank>,
-    nodes: BTreeMap<NodeName, String>,
+    /// The nodes that went down: how, and the ranks on them.
+    nodes: BTreeMap<NodeName, (String, Vec<Rank>)>,
     /// The work that was lost before the last failure.
     lost: Duration,
 }
@@ -174,8 +175,9 @@ impl Failures {
             LogEvent::RankEnded { rank, .. } => drop(self.followed.insert(*rank)),
             LogEvent::NodeDown { node, reason, ranks } => {
                 self.sign.get_or_insert(time);
-                let ranks = if ranks.is_empty() { String::new() } else { format!(" with {}", ranks_text(ranks)) };
-                self.nodes.entry(node.clone()).or_insert_with(|| format!("node {node} was lost{ranks}: {reason}"));
+                let with = if ranks.is_empty() { String::new() } else { format!(" with {}", ranks_text(ranks)) };
+                let text = format!("node {node} was lost{with}: {reason}");
+                self.nodes.entry(node.clone()).or_insert((text, ranks.clone()));
             }
             LogEvent::GenerationEnding { .. } => drop(self.ending.get_or_insert(time)),
             LogEvent::GenerationEnded { generation, cause, .. } => self.end(time, *generation, cause),
@@ -233,13 +235,16 @@ impl Failures {
         let ending = self.ending.unwrap_or(time);
         let at = self.sign.unwrap_or(ending).min(ending);
         let (text, node, rank, end) = self.first(cause);
-        let ranks: BTreeSet<Rank> = self.ranks.keys().chain(&self.followed).copied().collect();
+        // Those of the node that failed first, and the rank that failed first, are the cause.
+        let of_node = node.as_ref().filter(|_| rank.is_none()).and_then(|node| self.nodes.get(node));
+        let is_cause = |of: &Rank| rank == Some(*of) || of_node.is_some_and(|(_, ranks)| ranks.contains(of));
+        let ranks = self.ranks.keys().chain(&self.followed).filter(|of| !is_cause(of));
+        let ranks: BTreeSet<Rank> = ranks.copied().collect();
         let nodes_followed = match cause {
             EndCause::NodeFailure { nodes } => nodes.len().saturating_sub(1),
             _ => self.nodes.len(),
         };
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let known = usize::from(rank.is_some_and(|rank| ranks.contains(&rank)));
         self.list.push(Failure {
             at,
             generation,
@@ -248,7 +253,7 @@ impl Failures {
             rank,
             hint: end.and_then(hint_of_end),
             output: Vec::new(),
-            ranks_followed: count(ranks.len().saturating_sub(known)),
+            ranks_followed: count(ranks.len()),
             nodes_followed: count(nodes_followed),
             detection: ending.since(at),
             restart: None,
@@ -262,7 +267,8 @@ impl Failures {
         match cause {
             EndCause::NodeFailure { nodes } => {
                 let node = nodes.first();
-                let text = node.and_then(|node| self.nodes.get(node).cloned()).unwrap_or_else(|| cause.to_string());
+                let text =
+                    node.and_then(|node| Some(self.nodes.get(node)?.0.clone())).unwrap_or_else(|| cause.to_string());
                 (text, node.cloned(), None, None)
             }
             EndCause::Application { rank: Some(rank), end } => {
@@ -367,14 +373,15 @@ mod tests {
         let ending = LogEvent::GenerationEnding { generation: Generation(1), seen: String::new() };
         events.extend([
             (10, failed(5, RankEnd::Code(1))),
+            (10, failed(3, RankEnd::Signal(9))),
             (11, down),
             (12, ending),
             (13, ended(EndCause::NodeFailure { nodes: vec!["n1".into()] })),
             (13, placed(2)),
             (15, restarted(2, Some(1))),
         ]);
-        let line = "generation 1: node n1 was lost with ranks 3-4: a health test failed: its disk is full; 1 other rank \
-                    followed; detected in 2.0 s; 4.0 s of work lost; relaunched as generation 2 from checkpoint 1 \
+        let line = "generation 1: node n1 was lost with ranks 3-4: a health test failed: its disk is full; 1 other \
+                    rank followed; detected in 2.0 s; 4.0 s of work lost; relaunched as generation 2 from checkpoint 1 \
                     (rebuilt in cache); running again after 3.0 s";
         assert_eq!(explained(events), [line]);
     }

@@ -376,8 +376,7 @@ vocabulary! {
         #[serde(default)]
         progress: Option<GenerationProgress>,
     },
-    /// Why a generation failed, what followed from it and what it cost: when the ranks of the next one have their files,
-    /// or the job stops. Since 1.15.
+    /// Why a generation failed, and what that cost: when the next one runs, or the job stops. Since 1.15.
     FailureExplained {
         generation: Generation,
         /// What failed first, and how.
@@ -392,7 +391,7 @@ vocabulary! {
         nodes_followed: u32,
         /// From the first sign of the failure until its generation was ended, milliseconds.
         detection_ms: u64,
-        /// From then until the ranks of the next generation had their files, milliseconds; absent if there is none.
+        /// From then until the ranks had their files again, milliseconds; absent if they never had.
         restart_ms: Option<u64>,
         /// The work that has to be done again, milliseconds; absent if that is not known.
         lost_work_ms: Option<u64>,

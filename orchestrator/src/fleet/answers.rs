@@ -99,7 +99,8 @@ pub struct Closed;
 
 impl PollReports {
     /// Pollers run on `polls`, report to the channel, and poll at least every `interval`. At most `at_once` connections
-    /// are opened at a time, and at most `at_once` polls elsewhere are under way, on the runtime that this is called in.
+    /// are opened at a time, and at most `at_once` polls elsewhere are under way, on the runtime that this is called
+    /// in.
     pub fn new(polls: Handle, reports: mpsc::UnboundedSender<PollReport>, times: PollTimes, at_once: usize) -> Self {
         Self::collecting_for((times.interval / COLLECTED_FOR).min(LONGEST), polls, reports, times, at_once)
     }

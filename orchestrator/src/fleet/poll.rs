@@ -274,8 +274,11 @@ impl Poll {
         let mut elsewhere: Option<PollElsewhere> = None;
         let due = tokio::time::sleep(self.target.interval);
         tokio::pin!(due);
+        // The first one is answered at once: those behind it need no complete report.
+        self.send(channel, &mut under_way, 0)?;
+        let mut has_report = false;
         loop {
-            if under_way.held() == 0 {
+            if has_report && under_way.held() == 0 {
                 self.send(channel, &mut under_way, held_for)?;
                 due.as_mut().reset(Instant::now() + self.target.interval);
             }
@@ -284,6 +287,7 @@ impl Poll {
                 answer = channel.next() => {
                     let (number, answer) = answer?;
                     if let Some(poll) = under_way.take(number) {
+                        has_report = true;
                         self.answered_over_channel(&poll, answer)?;
                     }
                 }
@@ -296,7 +300,8 @@ impl Poll {
                     // Without an answer there, the polls here go on.
                     if let Ok(reply) = reply.ok_or(PollEnd::NotReceived)? {
                         self.answered(after, sent, asked, Box::new(reply))?;
-                        let late = |poll: &PollUnderWay| poll.asked.elapsed() > self.target.interval + self.target.patience;
+                        let limit = self.target.interval + self.target.patience;
+                        let late = |poll: &PollUnderWay| poll.asked.elapsed() > limit;
                         if under_way.0.front().is_some_and(late) {
                             return Err(PollEnd::Stuck);
                         }

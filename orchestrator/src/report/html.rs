@@ -88,8 +88,9 @@ impl Page<'_> {
         };
         let kind = if report.virtual_nodes { ", virtual ones on one machine" } else { "" };
         let survives = match report.newest_protected() {
+            Some((checkpoint, Some(1))) => format!("checkpoint {checkpoint} survives the loss of any node"),
             Some((checkpoint, Some(nodes))) => {
-                format!("checkpoint {checkpoint} survives the loss of any {nodes} nodes")
+                format!("checkpoint {checkpoint} survives the loss of any {nodes} nodes at once")
             }
             Some((checkpoint, None)) => format!("checkpoint {checkpoint} is protected from the loss of a node"),
             None => "no checkpoint survives the loss of a node".to_owned(),

@@ -131,12 +131,9 @@ impl JobReport {
             writeln!(to, "  {}", cost.ages())?;
         }
         match self.newest_protected() {
+            Some((checkpoint, Some(1))) => writeln!(to, "  checkpoint {checkpoint} survives the loss of any node")?,
             Some((checkpoint, Some(nodes))) => {
-                let plural = if nodes == 1 { "node" } else { "nodes" };
-                writeln!(
-                    to,
-                    "  checkpoint {checkpoint} survives the loss of {nodes} {plural} at once, whichever it is"
-                )?;
+                writeln!(to, "  checkpoint {checkpoint} survives the loss of any {nodes} nodes at once")?;
             }
             Some(_) => {}
             None if complete > 0 => writeln!(to, "  none survives the loss of a node: the scheme protects from none")?,

@@ -91,8 +91,8 @@ pub fn run(start_line: impl BufRead, ready: impl Write) -> Result<(), DaemonErro
         umask(Mode::from_bits_truncate(mask));
     }
     raise_descriptor_limit();
-    // This thread answers requests and runs all asynchronous tasks: nothing on it may block. With others beside it, each
-    // wake-up of an agent without work would wake several.
+    // This thread answers requests and runs all asynchronous tasks: nothing on it may block. With others beside it,
+    // each wake-up of an agent without work would wake several.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.max_blocking_threads(BLOCKING).thread_stack_size(STACK_BYTES);
     let runtime = runtime::start(builder.thread_name("holdfast").enable_all()).map_err(DaemonError::Runtime)?;

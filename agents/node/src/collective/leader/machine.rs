@@ -50,8 +50,8 @@ pub struct LeaderMachine {
     gather: Gather,
     /// The collective that is under way.
     collective: Option<Collective>,
-    /// The generation is not the first one, and no collective has begun: its restart is prepared when all members can be
-    /// reached.
+    /// The generation is not the first one, and no collective has begun: its restart is prepared when all members can
+    /// be reached.
     prepares_restart: bool,
     preparing: Option<Procedure<()>>,
     /// Those beside it, by priority.
