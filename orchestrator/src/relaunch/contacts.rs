@@ -118,10 +118,15 @@ impl Contacts {
         Some(missing)
     }
 
-    /// An agent has answered. Returns the suspicion that this ends.
+    /// An agent has answered. Returns the suspicion that this ends. If it was the silence of most agents that ends, that
+    /// of the others counts from now: they are about to answer too.
     pub fn answered(&mut self, position: u32) -> Option<Suspicion> {
         self.last[position as usize] = self.ran;
-        self.suspects.remove(&position)
+        let suspicion = self.suspects.remove(&position);
+        if suspicion.is_some() && self.most_logged {
+            self.counted_from = self.ran;
+        }
+        suspicion
     }
 
     /// Records the delay of an answer that was received at `now` to a poll that was sent at `sent`.
@@ -291,6 +296,22 @@ mod tests {
             suspect(&mut contacts, position, Some(AgentPresence::Stopped));
         }
         assert_eq!(contacts.given_up(0, 4, &config()), None, "the cause is probably here");
+    }
+
+    #[test]
+    fn when_the_silence_of_most_agents_ends_the_others_are_asked_again_before_they_are_judged() {
+        let mut contacts = contacts(4);
+        for position in 0..3 {
+            suspect(&mut contacts, position, Some(AgentPresence::Present));
+        }
+        contacts.most_logged = true;
+        contacts.advance(ms(16_000), ms(16_000), &config());
+        contacts.answered(0);
+        contacts.answered(1);
+        assert!(!contacts.most_are_silent(4));
+        assert_eq!(contacts.given_up(2, 4, &config()), None);
+        contacts.advance(ms(27_000), ms(27_000), &config());
+        assert!(contacts.given_up(2, 4, &config()).is_some());
     }
 
     #[test]
