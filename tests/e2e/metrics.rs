@@ -51,7 +51,7 @@ fn file_has_the_figures_of_the_end() {
 }
 
 #[test]
-fn address_serves_the_figures_to_whoever_has_the_token() {
+fn address_serves_the_figures_to_requests_with_the_token() {
     let world = World::new();
     let address = free_address();
     fs::write(world.path("token"), "secret\n").unwrap();

@@ -118,8 +118,8 @@ impl Contacts {
         Some(missing)
     }
 
-    /// An agent has answered. Returns the suspicion that this ends. If it was the silence of most agents that ends, that
-    /// of the others counts from now: they are about to answer too.
+    /// An agent has answered. Returns the suspicion that this ends. If the silence of most agents ends with it, that of
+    /// the others counts from now: they are about to answer too.
     pub fn answered(&mut self, position: u32) -> Option<Suspicion> {
         self.last[position as usize] = self.ran;
         let suspicion = self.suspects.remove(&position);

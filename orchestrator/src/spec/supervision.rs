@@ -314,8 +314,8 @@ keys! {
         file: Option<PathBuf> = path().optional(),
         /// Serve them over HTTP at `/metrics` of this address: `127.0.0.1:9464`. Default: none.
         listen: Option<SocketAddr> = address().optional(),
-        /// A file with a token, which requests must have as `Authorization: Bearer …`; without it, whoever can connect
-        /// to the address can read the figures. Relative to the directory of the spec file.
+        /// A file with a token, which requests must have as `Authorization: Bearer …`; without it, every program that
+        /// can connect to the address can read the figures. Relative to the directory of the spec file.
         token_file: Option<PathBuf> = path().optional(),
     }
     checked by Metrics::check;
