@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Local};
 use holdfast_model::Timestamp;
+use indicatif::HumanBytes;
 
 use super::job::{JobReport, PastCheckpoint};
 
@@ -28,17 +29,9 @@ pub(super) fn duration_text(time: Duration) -> String {
     }
 }
 
-/// `1.5 GiB`.
+/// `1.50 GiB`.
 pub(super) fn bytes_text(bytes: u64) -> String {
-    #[allow(clippy::cast_precision_loss, reason = "one decimal place is shown")]
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
-        }
-        value /= 1024.0;
-    }
-    format!("{value:.1} TiB")
+    HumanBytes(bytes).to_string()
 }
 
 /// Bytes a second while a checkpoint was written; none if it took no measurable time.
