@@ -157,9 +157,16 @@ fn a_run_from_the_beginning_keeps_the_checkpoints_and_restarts_only_from_its_own
     let job = halted(&world, Job::new(&world, 0));
     // Without redundancy the loss of a node leaves nothing to restart from.
     let mut fewer = Job::new(&world, 0).redundancy("[{scheme: local}]").faults("{node: 1, after_checkpoint: 2}");
+    // The application does not end before the node is lost.
+    let lost = world.path("lost");
+    fewer = fewer.heat(&format!("--hold-at 15 --until {}", lost.display()));
     fewer.on = 3;
     fewer.steps = 20;
-    fewer.command(&["run", "--from-beginning"], 0);
+    let spec = fewer.spec();
+    let mut running = world.start(world.holdfast(["run".as_ref(), "--from-beginning".as_ref(), spec.as_os_str()]));
+    running.sees_event("node_down");
+    fs::write(lost, "").unwrap();
+    running.ends_with(0);
     let restarts: Vec<_> = world.all("restarted").into_iter().skip(1).collect();
     assert_eq!(restarts.len(), 2);
     assert!(restarts.iter().all(|event| event["source"] == "fresh"), "{restarts:?}");
