@@ -34,6 +34,8 @@ impl Scenario {
         let outputs = dice.percent(60);
         scenario.files = Some(FileRates { kills, errors, short_writes, power, outputs });
         scenario.settings.flush.container = scenario.container;
+        // `holdfast check` refuses both together: ranks cannot read in containers.
+        scenario.settings.restart.from_prefix &= scenario.container.is_none();
         scenario.faults.most += if kills + errors + power > 0 { dice.below(12) } else { 0 };
         let settings = &mut scenario.settings;
         (settings.piece_bytes, settings.copy_bytes, settings.copy_threads) = (128, 4096, Some(1));
