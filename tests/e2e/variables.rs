@@ -231,11 +231,13 @@ fn level_4_is_flushed_at_once_whatever_the_flush_settings_are() {
 #[test]
 fn a_node_is_lost_after_a_checkpoint_of_level_4_when_that_has_been_flushed() {
     let world = World::new();
-    let job = job(&world).heat("--level 1,4").holding_after(1);
+    // It holds before checkpoint 4, which is of level 4 too and could be flushed before the node is lost.
+    let job = job(&world).heat("--level 1,4").holding_after(3);
     let job = job.faults("{action: stall-prefix, after_checkpoint: 1, for: 3s}");
     let job = job.faults("{node: 1, after_checkpoint: 2}");
     let mut running = job.start();
     running.sees_event("prefix_stalled");
+    running.sees("the loss", |event| event["event"] == "node_down");
     job.go_on();
     running.ends_with(0);
     job.assert_result();

@@ -374,7 +374,13 @@ impl World {
             };
             found.extend(content.map(|content| (part, content)));
         }
-        let damaged = found.values().any(|content| matches!(content, Content::Damaged | Content::Garbage));
+        // What reads a damaged file after the restart, such as a flush, may have recorded that it is not complete.
+        let may_be_torn = self.nodes[at as usize].damaged;
+        let damaged = found.values().any(|content| match content {
+            Content::Damaged | Content::Garbage => true,
+            Content::Torn => may_be_torn,
+            _ => false,
+        });
         if damaged {
             trace!(self, "rank {rank}: files of checkpoint {checkpoint} are damaged on n{at}");
             // A file that is read where it was written is not compared with its checksum.

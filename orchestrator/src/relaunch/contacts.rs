@@ -84,8 +84,9 @@ impl Contacts {
         }
     }
 
-    /// Running time begins with `now`.
+    /// Running time begins with `now`; a stall can follow at once.
     pub fn begin(&mut self, now: Duration) {
+        self.reported = Some((now, now));
         self.ran = now;
         self.counted_from = now;
     }
@@ -262,6 +263,18 @@ mod tests {
         contacts.observe(0, ms(61_010), ms(1000), &config());
         contacts.advance(ms(61_050), ms(1100), &config());
         assert_eq!(contacts.limit(0, &config()), config().down_after);
+    }
+
+    #[test]
+    fn a_stall_before_the_first_report_is_no_delay_and_no_silence() {
+        let mut contacts = Contacts::new(1);
+        contacts.begin(ms(1000));
+        contacts.observe(0, ms(21_000), ms(1050), &config());
+        assert_eq!(contacts.advance(ms(21_000), ms(1100), &config()), Some(ms(19_900)));
+        contacts.observe(0, ms(21_010), ms(1050), &config());
+        contacts.advance(ms(21_100), ms(1200), &config());
+        assert_eq!(contacts.limit(0, &config()), config().down_after);
+        assert_eq!(contacts.silence(0), ms(100));
     }
 
     #[test]

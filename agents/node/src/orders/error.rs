@@ -58,8 +58,8 @@ pub(crate) enum OrderError {
     /// A summary names a file that no checkpoint can contain.
     #[error("the file {name:?} in the summary cannot be fetched: {problem}")]
     Name { name: String, problem: ApplicationNameError },
-    /// A file in this node's cache that was to be sent to another node.
-    #[error("{} of rank {rank} {mismatch}; it is not sent", path.display())]
+    /// A file in this node's cache that was to be sent to another node, or sealed again.
+    #[error("{} of rank {rank} {mismatch}; it is not used", path.display())]
     Damaged { rank: Rank, path: PathBuf, mismatch: ContentMismatch },
     /// The receiver of a rank's files did not acknowledge them.
     #[error("the receiver could not keep the files of rank {0}")]

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
+use holdfast_core::control::content::{FileContent, RecordedContent};
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_model::{CheckpointId, Rank};
@@ -43,7 +44,7 @@ impl OrderContext<'_> {
             let crc = match crc {
                 SealCrc::None => None,
                 SealCrc::Keep => Meta::read(&path)?.crc,
-                SealCrc::Compute => Some(lane.content(&path)?.crc),
+                SealCrc::Compute => Some(sealed_before(rank, &path, lane.content(&path)?)?.crc),
             };
             sealed.names.push(name.clone());
             // Recorded when the file was routed.
@@ -54,6 +55,18 @@ impl OrderContext<'_> {
             sealed.bytes += size;
         }
         Ok(sealed)
+    }
+}
+
+/// What was read of a file. If an earlier attempt of this step recorded it, it must have the same content still: the
+/// ranks were blocked since.
+fn sealed_before(rank: Rank, path: &Path, found: FileContent) -> Result<FileContent> {
+    match Meta::read(path) {
+        Ok(sealed) if sealed.complete => RecordedContent::from(&sealed)
+            .check(found)
+            .map_err(|mismatch| OrderError::Damaged { rank, path: path.to_owned(), mismatch }),
+        // Not sealed yet.
+        _ => Ok(found),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use holdfast_core::control::transfer::{TransferCommand, TransferFile, TransferState};
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, ContainerPlaces, Failure, FailureKind, Generation, Rank, RankPlace};
-use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, Member, Order, OrderResult, RankTransfer};
+use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, Member, Order, OrderResult, RankTransfer, SealCrc};
 use holdfast_wire::plan::RunRequest;
 use tempfile::TempDir;
 
@@ -152,6 +152,26 @@ async fn a_flush_of_missing_files_is_refused_and_publishes_nothing() {
         assert_eq!((failure.kind, failure.subject.rank), (FailureKind::NotFound, Some(Rank(1))), "{failure}");
     }
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_file_that_changes_after_it_was_sealed_is_damaged_when_the_step_is_repeated() {
+    let (_root, node) = node().await;
+    let (checkpoint, rank) = (CheckpointId(3), Rank(1));
+    let seal = || carry_out(&node, Order::Seal { checkpoint, ranks: 4, crc: SealCrc::Compute });
+    let sealed = seal().unwrap();
+    assert_eq!(seal().unwrap(), sealed);
+    let file = super::context::rank_directory(&node.agent, checkpoint, rank).unwrap().join("rank_1.ckpt");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[7] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    let failure = seal().unwrap_err();
+    assert_eq!((failure.kind, failure.subject.rank, failure.retryable), (FailureKind::Damaged, Some(rank), false));
+    assert!(failure.message.contains("rank_1.ckpt of rank 1 is damaged"), "{failure}");
+    // Its record is as it was.
+    bytes[7] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    assert_eq!(seal().unwrap(), sealed);
 }
 
 #[tokio::test]

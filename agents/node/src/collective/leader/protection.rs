@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::redundancy::groups::Group;
-use holdfast_core::redundancy::plan::{UnusableCheckpoint, plan};
+use holdfast_core::redundancy::plan::{RestartPlan, UnusableCheckpoint, plan};
 use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_model::{CheckpointId, CrcOnCopy, Dataset, Failure, FailureKind, Level, NodeName, Rank, Scheme};
 use holdfast_wire::agent::AgentEvent;
@@ -16,7 +16,7 @@ use super::inventories::{Inventories, unrecorded};
 use super::layout::Protection;
 use super::records::describe;
 use super::rounds;
-use crate::collective::error::CallError;
+use crate::collective::error::{CallError, named};
 use crate::collective::writers;
 use crate::report::events::total_bytes;
 
@@ -121,6 +121,7 @@ async fn protect(cx: &Context, checkpoint: CheckpointId) -> Result<Option<(Schem
     let held = unrecorded(cx).await?;
     let unusable = |why: UnusableCheckpoint| CallError::Order(Failure::new(FailureKind::Damaged, why.to_string()));
     let plan = plan(checkpoint, &cx.layout().sites, &held).map_err(unusable)?;
+    all_there(&plan)?;
     let copied: BTreeSet<Rank> = plan.recopy.iter().map(|copy| copy.rank).collect();
     let is_unprotected =
         |group: &Group| plan.unencoded.contains(&group.id) || group.members.iter().any(|rank| copied.contains(rank));
@@ -131,7 +132,20 @@ async fn protect(cx: &Context, checkpoint: CheckpointId) -> Result<Option<(Schem
     cx.order(cx.nodes_with_ranks(&Order::Commit { checkpoint })).await?;
     // A set may have more members on a node than it can lose, in another placement than that in which it was formed.
     let made = self::plan(checkpoint, &cx.layout().sites, &unrecorded(cx).await?).map_err(unusable)?;
+    all_there(&made)?;
     Ok(made.protected.then(|| (made.groups.scheme, made.survives(&cx.layout().sites))))
+}
+
+/// Only a restart brings files back: until then what protects a checkpoint of which some are lost is used up. The node
+/// lost them, or was deleting the checkpoint for the next one when the leader was restarted.
+fn all_there(plan: &RestartPlan) -> Result<(), CallError> {
+    let moved = plan.moves.iter().map(|of| of.rank);
+    let ranks: Vec<Rank> = plan.rebuilds.iter().flat_map(|of| of.ranks.iter().copied()).chain(moved).collect();
+    if ranks.is_empty() {
+        return Ok(());
+    }
+    let reason = format!("the files of {} are not complete on their nodes any more", named(&ranks));
+    Err(CallError::Order(Failure::new(FailureKind::Damaged, reason)))
 }
 
 /// The size of each rank's own files, without their redundancy.

@@ -1,5 +1,7 @@
 //! Redundancy that is made behind the application (`async: true`).
 
+use std::cell::Cell;
+
 use holdfast_model::{AsyncRedundancy, CheckpointId, FlushMode, Level, LevelPolicy, RestartSource, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{CopyLimits, Order};
@@ -146,6 +148,29 @@ fn redundancy_that_cannot_be_made_is_reported_and_the_protected_checkpoint_stays
     world.checkpoint();
     // Of 1, which is protected, 2, and one more, 2 was evicted.
     assert_eq!((kept(&world), protected(&world)), (vec![1, 3], vec![1, 3]));
+}
+
+#[test]
+fn a_checkpoint_that_lost_files_meanwhile_is_not_reported_as_protected() {
+    let mut world = world();
+    let commits = Cell::new(0);
+    world.hold_orders(move |node, order| {
+        let counted = node == "n2" && matches!(order, Order::Commit { checkpoint: CheckpointId(2) });
+        commits.set(commits.get() + u32::from(counted));
+        // Of its files, then of its redundancy; what the nodes hold then is found out once more.
+        matches!(order, Order::Inventory) && commits.get() == 2
+    });
+    world.checkpoints(2);
+    assert_eq!(protected(&world), [1]);
+    for holding in world.nodes.get_mut(&"n2".into()).unwrap().held.get_mut(&CheckpointId(2)).unwrap().values_mut() {
+        holding.complete = false;
+    }
+    world.release();
+    let Some(AgentEvent::ProtectionFailed { checkpoint, reason, .. }) = world.events.last() else {
+        panic!("{:?}", world.events)
+    };
+    assert!(*checkpoint == CheckpointId(2) && reason.contains("rank 2 are not complete"), "{reason}");
+    assert_eq!(protected(&world), [1]);
 }
 
 #[test]
