@@ -170,7 +170,12 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, mode: FlushMode) -> R
     }
     // A later flush of this id uses another directory.
     cx.record_flush(checkpoint, None).await;
-    note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
+    if let Err(error) = note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await {
+        // It is flushed all the same. Where that is not recorded, it may be copied once more.
+        let message =
+            format!("checkpoint {checkpoint} is flushed, but not all nodes recorded that: {}", Failure::from(error));
+        cx.emit(AgentEvent::Notice { message });
+    }
     Ok(directory)
 }
 

@@ -65,6 +65,25 @@ fn a_flush_that_fails_is_reported_leaves_the_checkpoint_in_cache_and_is_resumed_
 }
 
 #[test]
+fn a_flush_that_a_node_cannot_record_has_succeeded() {
+    let mut world = World::with(|plan| plan.settings.flush.every = 0);
+    world.init();
+    world.fail_orders(|node, order| {
+        let is_record = matches!(order, Order::Note { locations: Locations { pfs: true, .. }, .. });
+        (node == "n3" && is_record).then(disk_full)
+    });
+    let completed = of_level(&mut world, Level::Prefix);
+    assert!(matches!(completed, Ok(Reply::Completed { kept: true, .. })), "{completed:?}");
+    assert_eq!(world.prefix.complete(), [1]);
+    assert!(!world.reported().iter().any(|name| name == "flush_failed"), "{:?}", world.events);
+    let is_notice = |event: &AgentEvent| {
+        matches!(event, AgentEvent::Notice { message }
+            if message.starts_with("checkpoint 1 is flushed, but") && message.contains("n3"))
+    };
+    assert!(world.events.iter().any(is_notice), "{:?}", world.events);
+}
+
+#[test]
 fn ranks_continue_while_a_checkpoint_is_flushed_in_the_background() {
     let mut world = world(FlushMode::Async, 1);
     world.hold_orders(|_, order| is_flush(order));
