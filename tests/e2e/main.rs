@@ -72,6 +72,7 @@ mod mismatch;
 mod modes;
 mod needs;
 mod new_spec;
+mod notify;
 mod old_versions;
 mod orchestrator_lost;
 mod other_manager;

@@ -59,6 +59,11 @@ struct Line<'a> {
     event: &'a LogEvent,
 }
 
+/// An event as a line of the log has it.
+pub fn line<'a>(time: Timestamp, job: &'a str, event: &'a LogEvent) -> impl Serialize + 'a {
+    Line { v: SCHEMA, time, job, event }
+}
+
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Record {
@@ -124,7 +129,7 @@ impl EventLog {
 
     /// Queues an event for writing.
     pub fn write(&mut self, event: &LogEvent) {
-        let line = Line { v: SCHEMA, time: SystemTime::now().into(), job: &self.job, event };
+        let line = line(SystemTime::now().into(), &self.job, event);
         let line = serde_json::to_vec(&line).map(|mut line| {
             line.push(b'\n');
             line

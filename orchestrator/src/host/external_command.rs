@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read as _, Seek as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::time::Duration;
 
@@ -49,14 +49,30 @@ pub fn run(
     environment: &BTreeMap<String, Option<String>>,
     within: Duration,
 ) -> Result<CommandOutput, ExternalCommandError> {
+    run_with_input(program, arguments, environment, &[], within)
+}
+
+/// As [`run`], with these bytes as its standard input. A command that does not read them has not failed for that.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_with_input(
+    program: impl AsRef<OsStr>,
+    arguments: &[&str],
+    environment: &BTreeMap<String, Option<String>>,
+    input: &[u8],
+    within: Duration,
+) -> Result<CommandOutput, ExternalCommandError> {
     // Not as a `Path`: that would be resolved in the working directory.
     let program = program.as_ref();
     let command = || program.to_string_lossy().into_owned();
     let failed = |source: io::Error| ExternalCommandError::start(command(), source);
     // Files instead of pipes: a process that the command leaves behind cannot block a reader.
     let (output, errors) = (tempfile::tempfile().map_err(failed)?, tempfile::tempfile().map_err(failed)?);
+    let mut read = tempfile::tempfile().map_err(failed)?;
+    read.write_all(input).and_then(|()| read.rewind()).map_err(failed)?;
     let mut expression = duct::cmd(program, arguments.iter().map(OsString::from))
-        .stdin_null()
+        .stdin_file(read)
         .stdout_file(output.try_clone().map_err(failed)?)
         .stderr_file(errors.try_clone().map_err(failed)?)
         .unchecked()

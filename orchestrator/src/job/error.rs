@@ -9,6 +9,7 @@ use holdfast_model::CheckpointId;
 use holdfast_wire::trust::TrustError;
 
 use super::metrics::MetricsError;
+use super::notify::NotifyError;
 use super::requeue::RequeueError;
 use super::standalone_error::StandaloneError;
 use super::state::StateError;
@@ -31,6 +32,8 @@ pub enum RunError {
     Allocation(#[from] AllocationError),
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    #[error(transparent)]
+    Notify(#[from] NotifyError),
     #[error(transparent)]
     State(#[from] StateError),
     /// The state does not fit the spec.

@@ -3,8 +3,6 @@
 //! A thread of its own counts the events and writes the file: nothing waits for its file system. The end of the job is
 //! in the file before the process ends, if that takes no longer than some seconds.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,8 +19,11 @@ use axum::routing::get;
 use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::Timestamp;
 use parking_lot::Mutex;
+use subtle::ConstantTimeEq as _;
 use tokio::net::TcpListener;
 
+use super::reporter::EventSink;
+use super::secret_file::{self, SecretFileError};
 use crate::events::{LogEvent, Metrics};
 use crate::spec;
 
@@ -30,8 +31,6 @@ use crate::spec;
 const WRITTEN_EVERY: Duration = Duration::from_secs(5);
 /// Time limit for the last write.
 const ENDED_WITHIN: Duration = Duration::from_secs(3);
-/// Bytes of the token's file that are read.
-const LONGEST_TOKEN: u64 = 4096;
 /// The content type of the text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -40,10 +39,8 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub enum MetricsError {
     #[error("cannot listen on {address} (metrics.listen): {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    #[error("cannot read {} (metrics.token_file): {source}", path.display())]
-    Token { path: PathBuf, source: std::io::Error },
-    #[error("{} (metrics.token_file) has no token", path.display())]
-    NoToken { path: PathBuf },
+    #[error(transparent)]
+    Token(#[from] SecretFileError),
     #[error("no thread for the metrics: {0}")]
     Thread(std::io::Error),
 }
@@ -59,11 +56,10 @@ pub(super) struct MetricsService {
 }
 
 /// Where events are passed to.
-#[derive(Clone, Debug)]
-pub(super) struct MetricsSink(Sender<Counted>);
+struct MetricsSink(Sender<Counted>);
 
-impl MetricsSink {
-    pub(super) fn add(&self, time: Timestamp, event: &LogEvent) {
+impl EventSink for MetricsSink {
+    fn add(&mut self, time: Timestamp, event: &LogEvent) {
         // The thread ends with the job only.
         let _ = self.0.send((time, event.clone()));
     }
@@ -94,8 +90,9 @@ impl MetricsService {
         Ok(Some(MetricsService { events: Some(events), ended, serving }))
     }
 
-    pub(super) fn sink(&self) -> Option<MetricsSink> {
-        self.events.clone().map(MetricsSink)
+    /// For a reporter.
+    pub(super) fn sink(&self) -> Option<Box<dyn EventSink>> {
+        self.events.clone().map(|events| Box::new(MetricsSink(events)) as Box<dyn EventSink>)
     }
 }
 
@@ -152,7 +149,7 @@ async fn serve(
     token_file: Option<PathBuf>,
     metrics: Arc<Mutex<Metrics>>,
 ) -> Result<tokio::task::JoinHandle<()>, MetricsError> {
-    let authorization = token_file.map(read_token).transpose()?;
+    let authorization = token_file.map(|path| secret_file::authorization("metrics.token_file", &path)).transpose()?;
     let listener = TcpListener::bind(address).await.map_err(|source| MetricsError::Listen { address, source })?;
     let router = Router::new().route("/metrics", get(answer)).with_state(Served { metrics, authorization });
     Ok(tokio::spawn(async move {
@@ -162,29 +159,13 @@ async fn serve(
     }))
 }
 
-fn read_token(path: PathBuf) -> Result<Arc<str>, MetricsError> {
-    let mut text = String::new();
-    let read = File::open(&path).and_then(|file| file.take(LONGEST_TOKEN).read_to_string(&mut text));
-    match read.map(|_| text) {
-        Ok(text) if text.trim().is_empty() => Err(MetricsError::NoToken { path }),
-        Ok(text) => Ok(format!("Bearer {}", text.trim()).into()),
-        Err(source) => Err(MetricsError::Token { path, source }),
-    }
-}
-
 async fn answer(State(served): State<Served>, headers: HeaderMap) -> Response {
     if let Some(expected) = &served.authorization {
         let given = headers.get(axum::http::header::AUTHORIZATION).map(|value| value.as_bytes());
-        if !given.is_some_and(|given| is_equal(given, expected.as_bytes())) {
+        if !given.is_some_and(|given| given.ct_eq(expected.as_bytes()).into()) {
             return StatusCode::UNAUTHORIZED.into_response();
         }
     }
     let text = served.metrics.lock().text(SystemTime::now().into());
     ([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response()
-}
-
-/// Takes the same time wherever the texts differ.
-fn is_equal(given: &[u8], expected: &[u8]) -> bool {
-    let differing = given.iter().zip(expected).fold(0, |differing, (one, other)| differing | (one ^ other));
-    given.len() == expected.len() && differing == 0
 }

@@ -2,13 +2,17 @@
 
 use std::time::SystemTime;
 
-use holdfast_model::NodeName;
+use holdfast_model::{NodeName, Timestamp};
 use holdfast_wire::agent::{Health, KeptDirectory};
 
 use crate::events::{Costs, EventLog, Failures, LogEvent, Screen};
 use crate::relaunch::Machine;
 
-use super::metrics::MetricsSink;
+/// What gets the events of a job besides its log and its screen.
+pub(super) trait EventSink: Send {
+    /// Must not wait for anything.
+    fn add(&mut self, time: Timestamp, event: &LogEvent);
+}
 
 /// The event log of a prefix directory, and the screen.
 pub(super) struct Reporter {
@@ -19,8 +23,7 @@ pub(super) struct Reporter {
     failures: Failures,
     /// The percentage of the time above which blocked ranks are a warning; `None`: never.
     pub(super) share: Option<u8>,
-    /// What else counts the events.
-    pub(super) metrics: Option<MetricsSink>,
+    pub(super) sinks: Vec<Box<dyn EventSink>>,
 }
 
 impl Reporter {
@@ -31,7 +34,7 @@ impl Reporter {
             costs: Costs::default(),
             failures: Failures::default(),
             share: None,
-            metrics: None,
+            sinks: Vec::new(),
         }
     }
 
@@ -57,9 +60,7 @@ impl Reporter {
         }
         let now = SystemTime::now().into();
         let advice = self.costs.add(now, event, self.share);
-        if let Some(metrics) = &self.metrics {
-            metrics.add(now, event);
-        }
+        self.sinks.iter_mut().for_each(|sink| sink.add(now, event));
         let explained = self.failures.add(now, event, &self.costs);
         advice.into_iter().chain(explained).collect()
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::error::RunError;
 use super::metrics::MetricsService;
+use super::notify::Notifier;
 use super::reporter::Reporter;
 use super::requeue::{self, RequeueError};
 use super::restart_choice::RestartChoice;
@@ -50,6 +51,7 @@ pub(super) struct JobShell<'job> {
     /// A step was finished, a generation made progress, or a copy of a pair was awake.
     pub(super) made_progress: bool,
     pub(super) metrics: Option<MetricsService>,
+    notifier: Notifier,
     /// The lock of the prefix directory.
     _lock: JobLock,
 }
@@ -63,6 +65,7 @@ impl<'job> JobShell<'job> {
         let spec = &options.spec;
         let prefix = start::make_prefix(&spec.prefix)?;
         let signals = Signals::new().map_err(RunError::io("listen for signals"))?;
+        let notifier = Notifier::start(&spec.job, &prefix, &spec.notify)?;
         Ok(JobShell {
             spec,
             again: options.again,
@@ -74,6 +77,7 @@ impl<'job> JobShell<'job> {
             allocation_id: None,
             made_progress: false,
             metrics: None,
+            notifier,
         })
     }
 
@@ -85,7 +89,8 @@ impl<'job> JobShell<'job> {
         let event_log = EventLog::in_state_of(prefix, &self.spec.job, self.spec.log_access())
             .map_err(RunError::io("open the event log"))?;
         let mut reporter = Reporter::new(event_log, self.screen.clone());
-        reporter.metrics = self.metrics.as_ref().and_then(MetricsService::sink);
+        let metrics = self.metrics.as_ref().and_then(MetricsService::sink);
+        reporter.sinks = metrics.into_iter().chain(self.notifier.sink()).collect();
         Ok(reporter)
     }
 

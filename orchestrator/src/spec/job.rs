@@ -11,6 +11,7 @@ use super::allocation::{self, Allocation};
 use super::checkpoint::Checkpoint;
 use super::checkpoint_source::{CheckpointSource, FROM_PREFIX};
 use super::keys::{Parameter, keys, list, scr, section, section_as_above, section_unless, words};
+use super::notify::Notification;
 use super::pairs::{self, Replicated};
 use super::reading::Reader;
 use super::registered::ManagerFacts;
@@ -47,6 +48,7 @@ pub struct JobSpec {
     pub health: Health,
     pub halt: Halt,
     pub metrics: Metrics,
+    pub notify: Vec<Notification>,
     /// User and job id of directory names, where parameters set them.
     pub identity: GivenIdentity,
     /// Every setting and its origin.
@@ -248,6 +250,8 @@ keys! {
     halt = section::<Halt>(),
     /// Figures of the job for monitoring. See docs/metrics.md.
     metrics = section::<Metrics>(),
+    /// Programs and addresses that get events of the job, such as lost nodes and the end. See docs/notify.md.
+    notify = list::<Notification>(),
     |section| {
         if kind == JobKind::Replicated && pairs.as_ref().is_none_or(Vec::is_empty) {
             let help = "write `pairs: [{name: dnn0, main: [./dnn, main, \"0\"], replica: [./dnn, replica, \"0\"]}]`";
@@ -277,6 +281,7 @@ keys! {
             token_file: beside("metrics.token_file", metrics.token_file),
             ..metrics
         };
+        let notify: Vec<_> = notify.unwrap_or_default().into_iter().flatten().collect();
         let complete = move |allocation, steps, replicated| JobSpec {
             job,
             prefix,
@@ -294,6 +299,7 @@ keys! {
             health,
             halt,
             metrics,
+            notify,
             identity: GivenIdentity::default(),
             settings: Settings::default(),
             warnings: Vec::new(),

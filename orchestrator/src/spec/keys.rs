@@ -23,7 +23,7 @@ use std::sync::Arc;
 use super::manager_settings::ManagerSettings;
 pub use super::reading::Section;
 use super::registered::EntryKind;
-use super::value_kinds::{ParameterValue, ScrSpelling, ValueKind, entry_name, source_name, switch};
+use super::value_kinds::{Choice, ParameterValue, ScrSpelling, ValueKind, choice, entry_name, source_name, switch};
 use crate::params::declaration::AllowedSource;
 
 /// The keys of one section.
@@ -348,6 +348,30 @@ pub fn words() -> KeyOf<Option<Vec<String>>> {
 /// The same for a required key without default, with the value in the reference.
 pub fn words_such_as(example: &'static str) -> KeyOf<Option<Vec<String>>> {
     KeyOf::value(Some(example), |section, name| section.words(name))
+}
+
+/// An optional list of keywords, at least one; one that is written twice counts once.
+pub fn choices<T: Choice>() -> KeyOf<Option<Vec<T>>> {
+    KeyOf::value(None, |section, name| {
+        let kind = choice::<T>();
+        let words = section.words(name)?;
+        if words.is_empty() {
+            section.mistake(name, "the list is empty", format!("write {}, or leave it out", kind.expected));
+        }
+        let mut chosen = Vec::new();
+        for (at, word) in words.iter().enumerate() {
+            match (kind.read)(word) {
+                Ok(value) if chosen.contains(&value) => {}
+                Ok(value) => chosen.push(value),
+                Err(described) => {
+                    let message = || format!("expected {}, found `{}`", kind.expected, word.escape_debug());
+                    let (message, help) = described.unwrap_or_else(|| (message(), "remove it".to_owned()));
+                    section.mistake(&format!("{name}[{at}]"), message, help);
+                }
+            }
+        }
+        Some(chosen)
+    })
 }
 
 /// A map of names to text, such as environment variables.

@@ -42,6 +42,7 @@ mod load;
 mod manager_keys;
 mod manager_settings;
 mod not_a_spec;
+mod notify;
 mod other_names;
 mod overrides;
 mod pairs;
@@ -73,6 +74,7 @@ pub use frequency::{Frequency, SHARE};
 pub use jubatus::{Jubatus, JubatusServer};
 pub use manager_keys::ManagerKeys;
 pub use manager_settings::ManagerSettings;
+pub use notify::{Notification, NotifiedEvent, Recipient};
 pub use pairs::{
     ALL_PAIRS, CLIENT_COMMAND, NodeReference, PlacedJob, PlacedPair, Reboot, Replicated, Replication, StartedBy,
 };

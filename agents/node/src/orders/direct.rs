@@ -86,16 +86,13 @@ impl OrderContext<'_> {
             for DatasetFile { name, output_path, .. } in files {
                 let name = base_name(&name)?.to_owned();
                 if let Some(output_path) = output_path {
-                    let unreadable = |source| OrderError::NotWritten {
-                        rank,
-                        path: direct.prefix().join(output_path.as_str()),
-                        source,
-                    };
+                    let unreadable =
+                        |source| OrderError::Missing { rank, path: direct.prefix().join(output_path.as_str()), source };
                     let store = store::open(direct.prefix()).map_err(io::Error::other);
                     store.and_then(|store| store.output_directory(&output_path).map(drop)).map_err(unreadable)?;
                     direct.output_paths.entry(rank).or_default().insert(name.clone(), output_path);
                 }
-                written_bytes(rank, &direct.path(rank, &name))?;
+                written_bytes(rank, &direct.path(rank, &name)).map_err(OrderError::of_earlier_run)?;
                 direct.files.entry(rank).or_default().push(name);
             }
         }

@@ -55,6 +55,9 @@ pub(crate) enum OrderError {
     NotRegular { rank: Rank, path: PathBuf, found: &'static str },
     #[error("the application routed but did not write the file {}: {source}", path.display())]
     NotWritten { rank: Rank, path: PathBuf, source: io::Error },
+    /// A file in the prefix directory that a restart is to read.
+    #[error("cannot read {}: {source}", path.display())]
+    Missing { rank: Rank, path: PathBuf, source: io::Error },
     /// A summary names a file that no checkpoint can contain.
     #[error("the file {name:?} in the summary cannot be fetched: {problem}")]
     Name { name: String, problem: ApplicationNameError },
@@ -105,6 +108,14 @@ impl From<FrameError> for OrderError {
 }
 
 impl OrderError {
+    /// The same of a file that an earlier run has written, not the running application.
+    pub(super) fn of_earlier_run(self) -> OrderError {
+        match self {
+            OrderError::NotWritten { rank, path, source } => OrderError::Missing { rank, path, source },
+            error => error,
+        }
+    }
+
     /// Adds to an error of the file system what was being done, and to which file.
     pub(super) fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> OrderError {
         let path = path.into();
@@ -146,9 +157,10 @@ impl OrderError {
             | OrderError::File { .. }
             | OrderError::NoPlace(_)
             | OrderError::NotReceived(_) => FailureKind::Io,
-            OrderError::NotWritten { .. } | OrderError::NotOpen(_) | OrderError::NotHeld { .. } => {
-                FailureKind::NotFound
-            }
+            OrderError::NotWritten { .. }
+            | OrderError::Missing { .. }
+            | OrderError::NotOpen(_)
+            | OrderError::NotHeld { .. } => FailureKind::NotFound,
             OrderError::Unsendable(_)
             | OrderError::Path(_)
             | OrderError::NotRegular { .. }
@@ -206,9 +218,9 @@ impl From<OrderError> for Failure {
                 | CopyFault::Mismatch { path, .. }
                 | CopyFault::DiffersFromOriginal { path, .. },
             ) => failure.at(path),
-            OrderError::NotRegular { rank, path, .. } | OrderError::NotWritten { rank, path, .. } => {
-                failure.of_rank(rank).at(path)
-            }
+            OrderError::NotRegular { rank, path, .. }
+            | OrderError::NotWritten { rank, path, .. }
+            | OrderError::Missing { rank, path, .. } => failure.of_rank(rank).at(path),
             OrderError::Descriptor { rank, .. }
             | OrderError::NotReceived(rank)
             | OrderError::OtherRank { expected: rank, .. } => failure.of_rank(rank),

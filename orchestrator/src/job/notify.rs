@@ -1,0 +1,299 @@
+//! `notify`: reports events of the job to addresses and programs.
+//!
+//! A thread for each recipient: neither the job nor another recipient waits for one that does not answer. What could
+//! not be delivered is a warning. The end of the job waits a limited time for the rest.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use holdfast_model::{Generation, Timestamp};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Client, StatusCode, Url};
+use serde::Serialize;
+use tokio_rustls::rustls::crypto::ring;
+
+use super::reporter::EventSink;
+use super::secret_file::{self, SecretFileError};
+use crate::events::{DrainResult, LogEvent, log};
+use crate::host::external_command;
+use crate::spec::value_kinds::Choice as _;
+use crate::spec::{Notification, NotifiedEvent, Recipient};
+
+/// Pauses before further attempts to reach an address.
+const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
+/// Time limit for what is left at the end of the job.
+const ENDED_WITHIN: Duration = Duration::from_secs(30);
+/// How a request names the program.
+const USER_AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotifyError {
+    #[error(transparent)]
+    Secret(#[from] SecretFileError),
+    #[error("the secret of notify.secret_file has characters that a header cannot have")]
+    SecretCharacters,
+    #[error("no requests to the addresses of `notify` are possible: {0}")]
+    Client(#[from] reqwest::Error),
+    #[error("no thread for the recipients of `notify`: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// An event for a recipient.
+#[derive(Clone, Debug)]
+struct Report {
+    kind: NotifiedEvent,
+    time: Timestamp,
+    event: LogEvent,
+}
+
+/// The threads of all recipients.
+#[derive(Debug, Default)]
+pub(super) struct Notifier {
+    recipients: Vec<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    on: Vec<NotifiedEvent>,
+    /// `None` after the end of the job.
+    reports: Option<Sender<Report>>,
+    ended: Receiver<()>,
+    name: String,
+}
+
+/// Where events are passed to.
+struct NotifySink(Vec<(Vec<NotifiedEvent>, Sender<Report>)>);
+
+impl EventSink for NotifySink {
+    fn add(&mut self, time: Timestamp, event: &LogEvent) {
+        let Some(kind) = kind(event) else { return };
+        for (_, reports) in self.0.iter().filter(|(on, _)| on.contains(&kind)) {
+            // A thread ends with the job only.
+            let _ = reports.send(Report { kind, time, event: event.clone() });
+        }
+    }
+}
+
+impl Notifier {
+    /// Starts the threads of the recipients.
+    ///
+    /// # Errors
+    /// A secret cannot be read, or a thread not be started.
+    pub(super) fn start(job: &str, prefix: &Path, list: &[Notification]) -> Result<Self, NotifyError> {
+        let mut notifier = Notifier::default();
+        for notification in list {
+            let route = Route::new(notification)?;
+            let name = route.to_string();
+            let (reports, received) = mpsc::channel();
+            let (done, ended) = mpsc::channel();
+            let source = Source { job: job.to_owned(), prefix: prefix.to_owned() };
+            let time_limit = notification.time_limit;
+            thread::Builder::new().name("notify".to_owned()).spawn(move || {
+                deliver_all(&route, &source, time_limit, &received);
+                // Nobody waits for it after the time limit.
+                let _ = done.send(());
+            })?;
+            let on = notification.on.clone();
+            notifier.recipients.push(Running { on, reports: Some(reports), ended, name });
+        }
+        Ok(notifier)
+    }
+
+    /// For a reporter; `None` without recipients.
+    pub(super) fn sink(&self) -> Option<Box<dyn EventSink>> {
+        let each = self.recipients.iter().filter_map(|running| Some((running.on.clone(), running.reports.clone()?)));
+        let sink = NotifySink(each.collect());
+        (!sink.0.is_empty()).then(|| Box::new(sink) as Box<dyn EventSink>)
+    }
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        self.recipients.iter_mut().for_each(|running| running.reports = None);
+        let until = Instant::now() + ENDED_WITHIN;
+        for Running { ended, name, .. } in &self.recipients {
+            let left = until.saturating_duration_since(Instant::now());
+            if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(left) {
+                tracing::warn!(recipient = name, "notify: the last events could not be delivered in time");
+            }
+        }
+    }
+}
+
+/// The kind under which an event is reported; `None`: it is not.
+fn kind(event: &LogEvent) -> Option<NotifiedEvent> {
+    Some(match event {
+        LogEvent::NodeDown { .. } => NotifiedEvent::NodeDown,
+        LogEvent::GenerationLaunched { generation, .. } if *generation > Generation(1) => NotifiedEvent::Relaunched,
+        LogEvent::FailureExplained { .. } => NotifiedEvent::FailureExplained,
+        LogEvent::Stopping { .. } | LogEvent::PairsEnding { .. } => NotifiedEvent::Stopping,
+        LogEvent::Drained { result: DrainResult::Incomplete { .. } | DrainResult::Failed { .. } } => {
+            NotifiedEvent::DrainIncomplete
+        }
+        LogEvent::Finished { .. } => NotifiedEvent::Finished,
+        _ => return None,
+    })
+}
+
+/// The job that reports.
+struct Source {
+    job: String,
+    prefix: PathBuf,
+}
+
+/// What a recipient gets.
+#[derive(Serialize)]
+struct Document<'a, E> {
+    version: u32,
+    notification: &'static str,
+    prefix: &'a Path,
+    text: &'a str,
+    /// As in the event log.
+    event: E,
+}
+
+/// The sentence of an event.
+fn text(event: &LogEvent) -> String {
+    match event {
+        LogEvent::Drained { result: DrainResult::Incomplete { checkpoint, reason, .. } } => {
+            format!("checkpoint {checkpoint} could not be completed in the prefix directory: {reason}")
+        }
+        LogEvent::Drained { result: DrainResult::Failed { reason, .. } } => format!("the drain failed: {reason}"),
+        event => event.sentence().unwrap_or_default(),
+    }
+}
+
+/// How a recipient is reached.
+enum Route {
+    Webhook { url: Url, client: Client },
+    Command(Vec<String>),
+}
+
+impl std::fmt::Display for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            // Its path can be a secret.
+            Route::Webhook { url, .. } => write!(f, "{}", url.host_str().unwrap_or_default()),
+            Route::Command(command) => write!(f, "{}", command.first().map(String::as_str).unwrap_or_default()),
+        }
+    }
+}
+
+/// Why a report did not arrive, and whether another attempt can help.
+struct Undelivered {
+    reason: String,
+    again: bool,
+}
+
+impl Route {
+    fn new(notification: &Notification) -> Result<Self, NotifyError> {
+        let (url, secret_file) = match &notification.to {
+            Recipient::Command(command) => return Ok(Route::Command(command.clone())),
+            Recipient::Webhook { url, secret_file } => (url.clone(), secret_file),
+        };
+        let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        if let Some(path) = secret_file {
+            let text = secret_file::authorization("notify.secret_file", path)?;
+            let mut value = HeaderValue::from_str(&text).map_err(|_| NotifyError::SecretCharacters)?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        // It may be set already.
+        let _ = ring::default_provider().install_default();
+        let client = Client::builder()
+            .default_headers(headers)
+            .user_agent(USER_AGENT)
+            .timeout(notification.time_limit)
+            // The secret is for this address.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
+        Ok(Route::Webhook { url, client })
+    }
+
+    fn deliver(&self, body: &[u8], report: &Report, text: &str, within: Duration) -> Result<(), Undelivered> {
+        match self {
+            Route::Webhook { url, client } => post(client, url, body),
+            Route::Command(command) => {
+                let variable = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
+                let environment = BTreeMap::from([
+                    variable("HOLDFAST_NOTIFICATION", report.kind.keyword()),
+                    variable("HOLDFAST_TEXT", text),
+                ]);
+                run(command, &environment, body, within).map_err(|reason| Undelivered { reason, again: false })
+            }
+        }
+    }
+}
+
+fn post(client: &Client, url: &Url, body: &[u8]) -> Result<(), Undelivered> {
+    let failed = |reason: String| Undelivered { reason, again: true };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| failed(error.to_string()))?;
+    let sent = runtime.block_on(client.post(url.clone()).body(body.to_owned()).send());
+    let status = sent.map_err(|error| failed(reasons(&error.without_url())))?.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let again = status.is_server_error()
+        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT);
+    Err(Undelivered { reason: format!("the answer is {status}"), again })
+}
+
+/// An error and its causes.
+fn reasons(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn run(
+    command: &[String],
+    environment: &BTreeMap<String, Option<String>>,
+    input: &[u8],
+    within: Duration,
+) -> Result<(), String> {
+    let (program, arguments) = command.split_first().ok_or("there is no command")?;
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let ran = external_command::run_with_input(program, &arguments, environment, input, within);
+    let ran = ran.map_err(|error| error.to_string())?;
+    if ran.success {
+        return Ok(());
+    }
+    let last = ran.errors.lines().rev().find(|line| !line.trim().is_empty());
+    Err(last.map_or_else(|| "it failed".to_owned(), |line| format!("it failed: {line}")))
+}
+
+/// Delivers in their order until all senders are gone.
+fn deliver_all(route: &Route, source: &Source, within: Duration, reports: &Receiver<Report>) {
+    for report in reports {
+        let text = text(&report.event);
+        let document = Document {
+            version: 1,
+            notification: report.kind.keyword(),
+            prefix: &source.prefix,
+            text: &text,
+            event: log::line(report.time, &source.job, &report.event),
+        };
+        let delivered = match serde_json::to_vec(&document) {
+            Ok(body) => in_attempts(|| route.deliver(&body, &report, &text, within)),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(reason) = delivered {
+            let notification = report.kind.keyword();
+            tracing::warn!(recipient = %route, notification, reason, "notify: an event could not be delivered");
+        }
+    }
+}
+
+fn in_attempts(mut deliver: impl FnMut() -> Result<(), Undelivered>) -> Result<(), String> {
+    for pause in PAUSES {
+        match deliver() {
+            Err(Undelivered { again: true, .. }) => thread::sleep(pause),
+            ended => return ended.map_err(|undelivered| undelivered.reason),
+        }
+    }
+    deliver().map_err(|undelivered| undelivered.reason)
+}
