@@ -167,6 +167,9 @@ struct Connections {
     /// What has arrived and was not claimed, by receiver.
     arrived: HashMap<(NodeName, Purpose), VecDeque<IncomingStream>>,
     ended: BTreeSet<NodeName>,
+    /// The members that have ended their part, by group, and their ranks. Others on the same node may wait for them.
+    ended_members: BTreeSet<(u32, u32)>,
+    ended_ranks: BTreeSet<Rank>,
 }
 
 impl Network {
@@ -181,6 +184,14 @@ impl Network {
         state.ended.insert(node.clone());
         // Those that wait for an answer on them get the end of the stream.
         state.arrived.retain(|(to, _), _| to != node);
+        self.changed.notify_all();
+    }
+
+    /// A member of a group has ended its part, with or without success.
+    pub(crate) fn end_member(&self, group_id: u32, member: u32, rank: Option<Rank>) {
+        let mut state = self.state.lock();
+        state.ended_members.insert((group_id, member));
+        state.ended_ranks.extend(rank);
         self.changed.notify_all();
     }
 
@@ -203,7 +214,7 @@ impl Network {
             if let Some(incoming) = state.arrived.get_mut(&key).and_then(VecDeque::pop_front) {
                 return Ok(incoming);
             }
-            if state.sender(purpose).is_none_or(|sender| state.ended.contains(sender)) {
+            if state.sender(purpose).is_none_or(|sender| state.ended.contains(sender)) || state.has_ended(purpose) {
                 return Err(StreamError::NoPeer { what: key.1, seconds: 0 });
             }
             self.changed.wait(&mut state);
@@ -220,6 +231,17 @@ impl Connections {
             }
             Purpose::Files(FilesKey { rank, .. }) => self.senders.get(rank),
             Purpose::Link | Purpose::Mirror => None,
+        }
+    }
+
+    /// The member that opens a stream has ended.
+    fn has_ended(&self, purpose: &Purpose) -> bool {
+        match purpose {
+            Purpose::Group(GroupKey { group_id, from_member, .. }) => {
+                self.ended_members.contains(&(*group_id, *from_member))
+            }
+            Purpose::Files(FilesKey { rank, .. }) => self.ended_ranks.contains(rank),
+            Purpose::Link | Purpose::Mirror => false,
         }
     }
 }

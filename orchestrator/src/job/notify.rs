@@ -233,7 +233,8 @@ fn post(client: &Client, url: &Url, body: &[u8]) -> Result<(), Undelivered> {
     let failed = |reason: String| Undelivered { reason, again: true };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(error.to_string()))?;
-    let sent = runtime.block_on(client.post(url.clone()).body(body.to_owned()).send());
+    // Within the runtime, whose clock the time limit needs.
+    let sent = runtime.block_on(async { client.post(url.clone()).body(body.to_owned()).send().await });
     let status = sent.map_err(|error| failed(reasons(&error.without_url())))?.status();
     if status.is_success() {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use holdfast_core::store::{DatasetAccess, OpenDataset};
 use holdfast_core::workers;
@@ -78,14 +78,24 @@ impl OrderContext<'_> {
     }
 
     /// Does `work` for all items at once, because they wait for peers, which wait for others of them. The leader limits
-    /// how many items an order has (`checkpoint.redundancy_width`). Returns the first error when all have ended.
+    /// how many items an order has (`checkpoint.redundancy_width`). When one has failed, those that wait for peers are
+    /// cancelled: such a peer may be another member on this node. Returns what failed first when all have ended.
     pub(super) fn at_once<T: Sync, R: Send>(
         &self,
         items: &[T],
         work: impl Fn(&T) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
-        let stop = || self.agent.streams.cancel(self.order);
-        workers::map_at_once(items, work, stop).map_err(OrderError::Thread)?.into_iter().collect()
+        let stopped = Once::new();
+        let stop = || stopped.call_once(|| self.agent.streams.cancel(self.order));
+        let work = |item: &T| work(item).inspect_err(|_| stop());
+        let done = workers::map_at_once(items, work, stop).map_err(OrderError::Thread)?;
+        let (done, failed): (Vec<_>, Vec<_>) = done.into_iter().partition(Result::is_ok);
+        let mut failed: Vec<OrderError> = failed.into_iter().filter_map(Result::err).collect();
+        if failed.is_empty() {
+            return Ok(done.into_iter().flatten().collect());
+        }
+        let cause = failed.iter().position(|error| !error.is_of_peer()).unwrap_or(0);
+        Err(failed.swap_remove(cause))
     }
 
     pub(super) fn routed(&self, checkpoint: CheckpointId) -> BTreeMap<Rank, Vec<String>> {

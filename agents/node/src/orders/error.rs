@@ -127,6 +127,14 @@ impl OrderError {
         OrderError::Frame(source.into())
     }
 
+    /// It may follow from what failed elsewhere.
+    pub(super) fn is_of_peer(&self) -> bool {
+        match self {
+            OrderError::Redundancy(RedundancyError::Node(failure)) => failure.kind == FailureKind::LostPeer,
+            error => error.kind() == FailureKind::LostPeer,
+        }
+    }
+
     fn kind(&self) -> FailureKind {
         match self {
             // A wrong certificate, or a node without an address: a retry changes nothing.

@@ -40,9 +40,11 @@ impl OrderContext<'_> {
         // All groups share the limits, which are those of the node.
         let pipeline = self.pipeline().limited(limits);
         self.at_once(groups, |group| {
-            let task = self.task(checkpoint, group, only);
-            let node = OwnMember::new(self, &pipeline, checkpoint, group, crc, Task::Encode)?;
-            Ok(scheme(group.scheme)?.encode(&task, &node)?)
+            self.as_member(group, || {
+                let task = self.task(checkpoint, group, only);
+                let node = OwnMember::new(self, &pipeline, checkpoint, group, crc, Task::Encode)?;
+                Ok(scheme(group.scheme)?.encode(&task, &node)?)
+            })
         })?;
         Ok(OrderResult::Done)
     }
@@ -50,24 +52,41 @@ impl OrderContext<'_> {
     pub(super) fn rebuild(&self, checkpoint: CheckpointId, groups: &[GroupRebuild]) -> Result<OrderResult> {
         let pipeline = self.pipeline();
         self.at_once(groups, |rebuild| {
-            let GroupRebuild { group, missing, descriptor } = rebuild;
-            let (rank, _) = own(group)?;
-            let is_lost = missing.contains(&group.member);
-            if is_lost {
-                self.prepare_lost_rank(checkpoint, rank, descriptor)?;
-            }
-            let task = self.task(checkpoint, group, None);
-            let crc = self.run.plan.settings.crc.on_copy != CrcOnCopy::Never;
-            let node = OwnMember::new(self, &pipeline, checkpoint, group, crc, Task::Rebuild)?;
-            scheme(group.scheme)?.rebuild(&task, missing, &node)?;
-            if is_lost {
-                let files = self.agent.store.files(checkpoint, rank).len();
-                self.agent.store.set_expected(checkpoint, rank, rank, u32::try_from(files).unwrap_or(u32::MAX))?;
-            }
-            Ok(())
+            self.as_member(&rebuild.group, || self.rebuild_one(checkpoint, rebuild, &pipeline))
         })?;
         self.agent.store.fold_logs()?;
         Ok(OrderResult::Done)
+    }
+
+    fn rebuild_one(&self, checkpoint: CheckpointId, rebuild: &GroupRebuild, pipeline: &Pipeline) -> Result<()> {
+        let GroupRebuild { group, missing, descriptor } = rebuild;
+        let (rank, _) = own(group)?;
+        let is_lost = missing.contains(&group.member);
+        if is_lost {
+            self.prepare_lost_rank(checkpoint, rank, descriptor)?;
+        }
+        let task = self.task(checkpoint, group, None);
+        let crc = self.run.plan.settings.crc.on_copy != CrcOnCopy::Never;
+        let node = OwnMember::new(self, pipeline, checkpoint, group, crc, Task::Rebuild)?;
+        scheme(group.scheme)?.rebuild(&task, missing, &node)?;
+        if is_lost {
+            let files = self.agent.store.files(checkpoint, rank).len();
+            self.agent.store.set_expected(checkpoint, rank, rank, u32::try_from(files).unwrap_or(u32::MAX))?;
+        }
+        Ok(())
+    }
+
+    /// Does the work of the member on this node. In a simulation, members on the same node that wait for it learn of
+    /// its end.
+    fn as_member<R>(&self, group: &GroupWork, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let done = work();
+        #[cfg(feature = "simulation")]
+        if let Some(network) = self.agent.streams.network.get() {
+            network.end_member(group.group_id, group.member, own(group).ok().map(|(rank, _)| rank));
+        }
+        #[cfg(not(feature = "simulation"))]
+        let _ = group;
+        done
     }
 
     /// Prepares directory and entries for the files of a lost rank that now runs on this node.

@@ -4,11 +4,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use holdfast_core::control::transfer::{TransferCommand, TransferFile, TransferState};
 use holdfast_core::redundancy::descriptor;
-use holdfast_model::{CheckpointId, ContainerPlaces, Failure, FailureKind, Generation, Rank, RankPlace};
-use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, Member, Order, OrderResult, RankTransfer, SealCrc};
+use holdfast_model::{CheckpointId, ContainerPlaces, Failure, FailureKind, Generation, Rank, RankPlace, Scheme};
+use holdfast_wire::peer::{
+    CopyLimits, DatasetFile, FetchRank, GroupWork, Member, Order, OrderResult, RankTransfer, SealCrc,
+};
 use holdfast_wire::plan::RunRequest;
 use tempfile::TempDir;
 
@@ -172,6 +175,31 @@ async fn a_file_that_changes_after_it_was_sealed_is_damaged_when_the_step_is_rep
     bytes[7] ^= 1;
     fs::write(&file, &bytes).unwrap();
     assert_eq!(seal().unwrap(), sealed);
+}
+
+#[tokio::test]
+async fn a_member_that_waits_for_a_peer_is_cancelled_when_another_one_on_its_node_has_failed() {
+    let (_root, node) = node().await;
+    let checkpoint = CheckpointId(3);
+    let members = vec![(Rank(0), "node1".into()), (Rank(1), "node1".into())];
+    let group = |member| GroupWork {
+        scheme: Scheme::new("PARTNER"),
+        group_id: 0,
+        members: members.clone(),
+        member,
+        left: 0,
+        right: 0,
+        largest: 10,
+    };
+    // Rank 1 keeps a copy of rank 0, of which there are no files.
+    let groups = vec![group(1), group(0)];
+    let only = Some(vec![Rank(0)]);
+    let encode = Order::Encode { checkpoint, groups, crc: true, only, limits: CopyLimits::NONE };
+    let begun = Instant::now();
+    let failure = carry_out(&node, encode).unwrap_err();
+    assert_ne!(failure.kind, FailureKind::LostPeer, "{failure}");
+    let alone = node.run().unwrap().plan.settings.stream_timeout / 8;
+    assert!(begun.elapsed() < alone, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
