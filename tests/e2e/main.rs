@@ -70,6 +70,7 @@ mod many_ranks;
 mod metrics;
 mod mismatch;
 mod modes;
+mod monitoring;
 mod needs;
 mod new_spec;
 mod notify;

@@ -13,7 +13,7 @@ fn figure(text: &str, name: &str) -> Option<f64> {
 }
 
 /// An address at which nothing listens.
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
