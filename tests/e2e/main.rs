@@ -43,6 +43,7 @@ mod drain_emptied_nodes;
 mod drain_hosts;
 mod drain_in_doubt;
 mod drain_unused_nodes;
+mod editors;
 mod endings;
 mod exchanged;
 mod excluded_nodes;

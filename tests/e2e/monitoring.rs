@@ -97,11 +97,11 @@ impl Prometheus {
         }
     }
 
-    /// The names of the alerts that fire or are about to.
+    /// The names of the alerts that fire.
     fn alerts(&self) -> Option<Vec<String>> {
         let data = self.api("/api/v1/alerts")?;
-        let name = |alert: &Value| alert["labels"]["alertname"].as_str().unwrap().to_owned();
-        Some(data["alerts"].as_array().unwrap().iter().map(name).collect())
+        let firing = data["alerts"].as_array().unwrap().iter().filter(|alert| alert["state"] == "firing");
+        Some(firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned()).collect())
     }
 }
 
@@ -127,8 +127,8 @@ fn prometheus_scrapes_a_job_and_knows_every_figure_of_the_dashboard() {
     let (target, token) = (free_address(), world.path("token"));
     fs::write(&token, "secret\n").unwrap();
     let section = format!("metrics: {{listen: \"{target}\", token_file: {}}}", token.display());
-    let job = Job::new(&world, 1).heat("--hold-at 30").faults("{node: 1, after_checkpoint: 3}").top(&section);
-    let job = job.top("checkpoint: {flush: {every: 2}}");
+    let job = Job::new(&world, 1).holding_at(30).faults("{node: 1, after_checkpoint: 3}").top(&section);
+    let job = job.flush("{every: 2}");
     let mut running = job.start();
     running.sees("the relaunch", |event| event["event"] == "generation_launched" && event["generation"] == 2);
     let prometheus = Prometheus::scraping(&world, target, &token);

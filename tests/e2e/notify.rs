@@ -94,7 +94,8 @@ fn webhook_gets_the_chosen_events_with_the_secret_and_again_after_an_error() {
     let world = World::new();
     let (address, requests) = receiver(None, &[503]);
     world.write("secret", "a-secret\n");
-    let entry = format!("{{webhook: \"http://{address}/hook?a=b\", secret_file: secret, on: [node_down, finished]}}");
+    let entry =
+        format!("{{webhook: \"http://{address}/hook?a=b\", secret_file: secret, events: [node_down, finished]}}");
     let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}").top(&format!("notify: [{entry}]"));
     job.run(0);
     let next = || requests.recv_timeout(WITHIN).unwrap();
@@ -130,7 +131,7 @@ fn webhook_with_a_certificate_of_the_system_is_trusted_and_another_one_is_not() 
     let (address, requests) = receiver(Some(Arc::new(config)), &[]);
     let world = World::new();
     world.write("authority.pem", &made.cert.pem());
-    let entry = format!("{{webhook: \"https://localhost:{}\", on: [finished]}}", address.port());
+    let entry = format!("{{webhook: \"https://localhost:{}\", events: [finished]}}", address.port());
     let job = Job::new(&world, 0).top(&format!("notify: [{entry}]"));
     let mut command = job.command_line();
     command.env("SSL_CERT_FILE", world.path("authority.pem"));
@@ -142,7 +143,7 @@ fn webhook_with_a_certificate_of_the_system_is_trusted_and_another_one_is_not() 
 fn command_gets_the_document_and_a_recipient_that_is_not_reached_changes_nothing_else() {
     let world = World::new();
     let script = "cat >>all; echo >>all; echo \"$HOLDFAST_NOTIFICATION: $HOLDFAST_TEXT\" >>words";
-    let fails = "{command: [sh, -c, \"echo no mail today >&2; exit 3\"], on: [finished]}";
+    let fails = "{command: [sh, -c, \"echo no mail today >&2; exit 3\"], events: [finished]}";
     let entries = format!("[{{command: [sh, -c, {script:?}]}}, {fails}]");
     let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}").top(&format!("notify: {entries}"));
     let ran = job.run(0);
@@ -164,7 +165,7 @@ fn command_gets_the_document_and_a_recipient_that_is_not_reached_changes_nothing
 #[test]
 fn incomplete_drain_is_reported() {
     let world = World::new();
-    let command = "notify: [{command: [sh, -c, \"cat >>all\"], on: [drain_incomplete]}]";
+    let command = "notify: [{command: [sh, -c, \"cat >>all\"], events: [drain_incomplete]}]";
     let job = Job::new(&world, 0).redundancy("[{scheme: local}]").faults("{node: 1, after_checkpoint: 8}");
     let mut job = job.top("relaunch: {attempts: 1}").top(command).heat("--hold-at 40 --until never");
     job.steps = 41;
@@ -182,15 +183,15 @@ fn entries_that_cannot_work_are_refused_with_the_place() {
     let world = World::new();
     world.write("secret", "x");
     for (entry, parts) in [
-        ("{on: [finished]}", ["notify[0].webhook", "nothing receives the events"]),
+        ("{events: [finished]}", ["notify[0].webhook", "nothing receives the events"]),
         ("{webhook: \"https://a.b\", command: [x]}", ["notify[0].command", "exclude each other"]),
         ("{webhook: \"ftp://a.b\"}", ["notify[0].webhook", "only `https` and `http`"]),
         ("{webhook: nowhere}", ["notify[0].webhook", "this is no address"]),
         ("{webhook: \"http://a.b\", secret_file: secret}", ["notify[0].webhook", "without encryption"]),
         ("{command: [x], secret_file: secret}", ["notify[0].secret_file", "no effect without `webhook`"]),
         ("{command: []}", ["notify[0].command", "the command is empty"]),
-        ("{command: [x], on: [finnished]}", ["notify[0].on[0]", "did you mean `finished`?"]),
-        ("{command: [x], on: []}", ["notify[0].on", "the list is empty"]),
+        ("{command: [x], events: [finnished]}", ["notify[0].events[0]", "did you mean `finished`?"]),
+        ("{command: [x], events: []}", ["notify[0].events", "the list is empty"]),
     ] {
         Job::new(&world, 0).top(&format!("notify: [{entry}]")).command(&["check"], 78).prints(&parts);
     }

@@ -41,6 +41,7 @@ mod report;
 mod run;
 mod running_job;
 mod runtime;
+mod schema;
 mod sion;
 mod status;
 mod step;
@@ -157,6 +158,7 @@ enum Command {
     Fti(fti::FtiArgs),
     Hosts(hosts::HostsArgs),
     Explain(explain::ExplainArgs),
+    Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
     Compat(compat::CompatArgs),
@@ -241,6 +243,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Fti(args) => fti::run(args, style),
         Command::Hosts(args) => hosts::run(args, style),
         Command::Explain(args) => explain::run(&args, style),
+        Command::Schema(args) => schema::run(&args, style),
         Command::Completions(args) => completions::completions(&args, style),
         Command::Man(args) => completions::man(&args, style),
         Command::Compat(args) => compat::run(args, style),

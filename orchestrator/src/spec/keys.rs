@@ -23,7 +23,9 @@ use std::sync::Arc;
 use super::manager_settings::ManagerSettings;
 pub use super::reading::Section;
 use super::registered::EntryKind;
-use super::value_kinds::{Choice, ParameterValue, ScrSpelling, ValueKind, choice, entry_name, source_name, switch};
+use super::value_kinds::{
+    Accepted, Choice, ParameterValue, ScrSpelling, ValueKind, choice, entry_name, source_name, switch,
+};
 use crate::params::declaration::AllowedSource;
 
 /// The keys of one section.
@@ -55,8 +57,8 @@ pub struct Declared {
 
 /// The shape of a key's value.
 pub enum Shape {
-    /// A single value or a list of strings; no default means that it is not set.
-    Value { default: Option<String>, parameter: Option<Parameter> },
+    /// A single value, a list of strings or a map; no default means that it is not set.
+    Value { default: Option<String>, parameter: Option<Parameter>, form: Form },
     Section {
         keys: Vec<Declared>,
         /// In an element of a list: the reference describes the keys elsewhere.
@@ -72,6 +74,20 @@ pub enum Shape {
     RequeueByManager,
     /// The keys of this section that the managers declare.
     OfManagers,
+}
+
+/// What a value may be, as editors know it.
+#[derive(Clone, Debug)]
+pub enum Form {
+    Single(Accepted),
+    /// The name of a registered entry; `auto` where the entry can be chosen.
+    Entry(EntryKind),
+    /// A list of strings.
+    Words,
+    /// A list of these keywords.
+    Choices(Vec<&'static str>),
+    /// A map of names to text.
+    Names,
 }
 
 /// The SCR_* parameter of a key.
@@ -150,7 +166,7 @@ pub fn parameters(keys: &[Declared]) -> Vec<ParameterKey> {
 fn collect(keys: &[Declared], path: &str, found: &mut Vec<ParameterKey>) {
     for key in keys {
         match &key.shape {
-            Shape::Value { parameter: Some(parameter), default } => {
+            Shape::Value { parameter: Some(parameter), default, .. } => {
                 let path = if parameter.of_each { path.to_owned() } else { path.replace("[*]", "[0]") };
                 let path = format!("{path}{}", key.name);
                 found.push(ParameterKey { parameter: *parameter, path, default: default.clone() });
@@ -241,9 +257,9 @@ impl<T> KeyOf<T> {
     }
 
     /// One whose value is shown as this text by default.
-    fn value(default: Option<&str>, read: impl Fn(&mut Section<'_>, &'static str) -> T + 'static) -> Self {
+    fn value(form: Form, default: Option<&str>, read: impl Fn(&mut Section<'_>, &'static str) -> T + 'static) -> Self {
         let default = default.map(str::to_owned);
-        let shape = move |parameter| Shape::Value { default: default.clone(), parameter };
+        let shape = move |parameter| Shape::Value { default: default.clone(), parameter, form: form.clone() };
         KeyOf { read: Box::new(read), shape: Box::new(shape), spelling: None, parameter: None }
     }
 
@@ -270,32 +286,37 @@ impl<T> KeyOf<T> {
 }
 
 impl<T: Clone + 'static> ValueKind<T> {
+    fn form(&self) -> Form {
+        Form::Single(self.accepted.clone())
+    }
+
     /// Sets the default.
     pub fn or(self, default: T) -> KeyOf<T> {
-        let (shown, spelling) = ((self.show)(&default), Some(self.scr));
+        let (shown, spelling, form) = ((self.show)(&default), Some(self.scr), self.form());
         let read = move |section: &mut Section<'_>, name| {
             section.single(name, &self, Some(&default)).unwrap_or_else(|| default.clone())
         };
-        KeyOf { spelling, ..KeyOf::value(Some(&shown), read) }
+        KeyOf { spelling, ..KeyOf::value(form, Some(&shown), read) }
     }
 
     /// The key has no default and may be left out.
     pub fn optional(self) -> KeyOf<Option<T>> {
-        let spelling = Some(self.scr);
-        KeyOf { spelling, ..KeyOf::value(None, move |section, name| section.single(name, &self, None)) }
+        let (spelling, form) = (Some(self.scr), self.form());
+        KeyOf { spelling, ..KeyOf::value(form, None, move |section, name| section.single(name, &self, None)) }
     }
 
     /// As [`optional`](Self::optional), with a table of SCR's configuration files whose lines set the key for the
     /// directory in `base`, which is declared before.
     pub fn scr_of_directory(self, table: &'static str) -> KeyOf<Option<T>> {
         let parameter = scr(table).only_from(AllowedSource::Files).value(ParameterValue::Text);
-        KeyOf::value(None, move |section, name| section.single_of_directory(name, table, &self))
+        let form = self.form();
+        KeyOf::value(form, None, move |section, name| section.single_of_directory(name, table, &self))
             .see_scr(parameter.effect("BYTES: key {key}"))
     }
 
     /// The default is the value of `other`: a key of the parent section, declared earlier.
     pub fn same_as(self, other: &'static str) -> KeyOf<Option<T>> {
-        KeyOf::value(None, move |section, name| {
+        KeyOf::value(self.form(), None, move |section, name| {
             let default = section.value_around(other).and_then(|text| (self.read)(&text).ok());
             section.single(name, &self, default.as_ref())
         })
@@ -304,7 +325,7 @@ impl<T: Clone + 'static> ValueKind<T> {
 
 /// The name of a registered entry, or `auto` (`None`).
 pub fn entry(kind: EntryKind) -> KeyOf<Option<&'static str>> {
-    KeyOf::value(Some("auto"), move |section, name| {
+    KeyOf::value(Form::Entry(kind), Some("auto"), move |section, name| {
         let kind = entry_name(kind, &section.reader().registered);
         section.single(name, &kind, Some(&None)).flatten()
     })
@@ -313,7 +334,7 @@ pub fn entry(kind: EntryKind) -> KeyOf<Option<&'static str>> {
 /// The name of a checkpoint source.
 pub fn source() -> KeyOf<&'static str> {
     const DEFAULT: &str = "scr";
-    KeyOf::value(Some(DEFAULT), |section, name| {
+    KeyOf::value(Form::Entry(EntryKind::Source), Some(DEFAULT), |section, name| {
         let kind = source_name(&section.reader().registered);
         section.single(name, &kind, Some(&DEFAULT)).unwrap_or(DEFAULT)
     })
@@ -342,17 +363,18 @@ pub fn of_managers() -> KeyOf<Vec<Arc<dyn ManagerSettings>>> {
 
 /// An optional list of strings, such as a command.
 pub fn words() -> KeyOf<Option<Vec<String>>> {
-    KeyOf::value(None, |section, name| section.words(name))
+    KeyOf::value(Form::Words, None, |section, name| section.words(name))
 }
 
 /// The same for a required key without default, with the value in the reference.
 pub fn words_such_as(example: &'static str) -> KeyOf<Option<Vec<String>>> {
-    KeyOf::value(Some(example), |section, name| section.words(name))
+    KeyOf::value(Form::Words, Some(example), |section, name| section.words(name))
 }
 
 /// An optional list of keywords, at least one; one that is written twice counts once.
 pub fn choices<T: Choice>() -> KeyOf<Option<Vec<T>>> {
-    KeyOf::value(None, |section, name| {
+    let keywords = T::AVAILABLE.iter().map(|(keyword, _)| *keyword).collect();
+    KeyOf::value(Form::Choices(keywords), None, |section, name| {
         let kind = choice::<T>();
         let words = section.words(name)?;
         if words.is_empty() {
@@ -376,7 +398,7 @@ pub fn choices<T: Choice>() -> KeyOf<Option<Vec<T>>> {
 
 /// A map of names to text, such as environment variables.
 pub fn names() -> KeyOf<BTreeMap<String, String>> {
-    KeyOf::value(Some("{}"), |section, name| section.names(name))
+    KeyOf::value(Form::Names, Some("{}"), |section, name| section.names(name))
 }
 
 fn section_shape<S: Keys>() -> Shape {

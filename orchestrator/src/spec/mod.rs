@@ -54,6 +54,7 @@ mod registered;
 mod registry;
 pub mod resolved;
 mod run;
+pub mod schema;
 mod settings;
 mod shell_syntax;
 mod step_order;

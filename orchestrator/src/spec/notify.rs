@@ -68,17 +68,18 @@ keys! {
     command = words(),
     /// The events: `node_down`, `relaunched`, `failure_explained`, `stopping`, `drain_incomplete`, `finished`. Default:
     /// all of these.
-    on = choices::<NotifiedEvent>(),
+    events = choices::<NotifiedEvent>(),
     /// After this time an attempt has failed.
     time_limit = duration().or(DELIVERED_WITHIN),
     |section| {
-        let on = on.unwrap_or_else(|| NotifiedEvent::AVAILABLE.iter().map(|(_, event)| *event).collect());
+        let on = events.unwrap_or_else(|| NotifiedEvent::AVAILABLE.iter().map(|(_, event)| *event).collect());
         if secret_file.is_some() && webhook.is_none() {
             section.mistake("secret_file", "`secret_file` has no effect without `webhook`", "leave it out");
         }
         let to = match (webhook, command) {
             (Some(_), Some(_)) => {
-                section.mistake("command", "`command` and `webhook` exclude each other", "write two entries of the list");
+                let message = "`command` and `webhook` exclude each other";
+                section.mistake("command", message, "write two entries of the list");
                 None
             }
             (Some(webhook), None) => {

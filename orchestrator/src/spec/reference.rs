@@ -152,7 +152,7 @@ fn write_element_key(key: &Declared, margin: &str, depth: usize, registered: &Re
 
 /// The doc comment as one paragraph, with the parameter that sets the key. `{managers}`, `{launchers}` and `{sources}`
 /// are replaced by the documentation of the registered entries, `{takers}` by the names of those that declare the key.
-fn documentation(key: &Declared, registered: &Registry) -> String {
+pub(super) fn documentation(key: &Declared, registered: &Registry) -> String {
     let parts: Vec<&str> = key.documentation.split_whitespace().collect();
     let text = parts
         .join(" ")

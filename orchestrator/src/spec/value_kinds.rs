@@ -38,10 +38,21 @@ pub struct ScrSpelling {
 /// Equal to that of the spec.
 const SAME: ScrSpelling = ScrSpelling { value: ParameterValue::Text, to_key: str::to_owned, of_key: str::to_owned };
 
+/// What an editor knows of a single value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// Text or a number, which is read as text.
+    Text,
+    Switch,
+    Whole(RangeInclusive<u64>),
+    Keywords(Vec<String>),
+}
+
 /// A kind of single value.
 pub struct ValueKind<T> {
     /// Completes "expected …".
     pub expected: String,
+    pub accepted: Accepted,
     pub read: Read<T>,
     pub show: fn(&T) -> String,
     /// Its spelling in SCR.
@@ -55,7 +66,11 @@ impl<T: 'static> ValueKind<T> {
         show: fn(&T) -> String,
     ) -> Self {
         let read = Box::new(move |text: &str| read(text).ok_or(None));
-        ValueKind { expected: expected.into(), read, show, scr: SAME }
+        ValueKind { expected: expected.into(), accepted: Accepted::Text, read, show, scr: SAME }
+    }
+
+    fn accepting(self, accepted: Accepted) -> Self {
+        ValueKind { accepted, ..self }
     }
 
     fn with_scr(self, value: ParameterValue, to_key: fn(&str) -> String, of_key: fn(&str) -> String) -> Self {
@@ -75,7 +90,7 @@ pub fn switch() -> ValueKind<bool> {
         "false" | "False" | "FALSE" => Some(false),
         _ => None,
     };
-    ValueKind::new("`true` or `false`", read, bool::to_string).with_scr(
+    ValueKind::new("`true` or `false`", read, bool::to_string).accepting(Accepted::Switch).with_scr(
         ParameterValue::Switch,
         |text| (text == "1").to_string(),
         |text| u8::from(text == "true").to_string(),
@@ -193,6 +208,7 @@ pub fn regular_expression() -> ValueKind<String> {
     };
     ValueKind {
         expected: "a regular expression, such as `\"step ([0-9]+)\"`".to_owned(),
+        accepted: Accepted::Text,
         read: Box::new(read),
         show: String::clone,
         scr: SAME,
@@ -233,6 +249,7 @@ pub fn file_patterns() -> ValueKind<String> {
     };
     ValueKind {
         expected: "a regular expression for names of files, such as `'state_[0-9]+\\.ckpt$'`".to_owned(),
+        accepted: Accepted::Text,
         read: Box::new(read),
         show: String::clone,
         scr: SAME,
@@ -261,12 +278,13 @@ pub fn whole<T: TryFrom<u64> + Display + 'static>(range: RangeInclusive<u64>) ->
     } else {
         format!("a whole number from {low} to {high}")
     };
+    let accepted = Accepted::Whole(range.clone());
     let read = move |text: &str| {
         let number = text.parse::<u64>().ok().filter(|number| range.contains(number))?;
         T::try_from(number).ok()
     };
     let value = if low == 0 { ParameterValue::Whole } else { ParameterValue::Counting };
-    ValueKind::new(expected, read, T::to_string).same_in_scr(value)
+    ValueKind::new(expected, read, T::to_string).accepting(accepted).same_in_scr(value)
 }
 
 /// A value that is written as one keyword of a list.
@@ -320,6 +338,7 @@ fn keywords<T: Copy + 'static>(
     let list = available.iter().map(|(keyword, _)| format!("`{keyword}`")).collect::<Vec<_>>().join(", ");
     let expected = if available.len() == 1 { list.clone() } else { format!("one of {list}") };
     let expected_text = expected.clone();
+    let accepted = Accepted::Keywords(available.iter().map(|(keyword, _)| keyword.clone()).collect());
     let read = move |text: &str| {
         let lower = text.to_lowercase();
         if let Some((_, value)) = available.iter().find(|(keyword, _)| *keyword == lower) {
@@ -336,6 +355,7 @@ fn keywords<T: Copy + 'static>(
     };
     ValueKind {
         expected,
+        accepted,
         read: Box::new(read),
         show,
         scr: ScrSpelling { value: ParameterValue::Text, to_key: str::to_lowercase, of_key: str::to_uppercase },

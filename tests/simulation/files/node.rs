@@ -170,7 +170,8 @@ impl World {
         match changed {
             false => drop(fs::remove_file(path)),
             true => {
-                let mut bytes = fs::read(path).unwrap();
+                // It may have been lost before.
+                let Ok(mut bytes) = fs::read(path) else { return };
                 let middle = bytes.len() / 2;
                 bytes[middle] ^= 1;
                 fs::write(path, bytes).unwrap();

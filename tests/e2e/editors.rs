@@ -1,0 +1,96 @@
+//! The schema of specs, for editors, compared with what `holdfast check` accepts by a validator that others wrote.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use holdfast_testkit::files_below;
+use holdfast_testkit::harness::ignore;
+
+use crate::job::Job;
+use crate::world::World;
+
+/// Prints the paths of what the schema refuses in each file, one line a file.
+const VALIDATE: &str = "
+import json, sys, jsonschema, yaml
+validator = jsonschema.Draft7Validator(json.load(open(sys.argv[1])))
+jsonschema.Draft7Validator.check_schema(validator.schema)
+for path in sys.argv[2:]:
+    refused = validator.iter_errors(yaml.safe_load(open(path)))
+    print(sorted('.'.join(str(part) for part in error.path) for error in refused))
+";
+
+fn project() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// For each file, the paths of what the schema refuses.
+fn refused(files: &[PathBuf]) -> Vec<String> {
+    let known = Command::new("/usr/bin/python3").args(["-c", "import jsonschema, yaml"]).output();
+    if !known.is_ok_and(|ran| ran.status.success()) {
+        ignore("Debian's python3-jsonschema and python3-yaml are not installed");
+    }
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", VALIDATE]).arg(project().join("configs/spec.schema.json")).args(files);
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn schema_that_is_shipped_is_that_of_the_program() {
+    let world = World::new();
+    let printed = world.run(world.holdfast(["schema"])).with_code(0);
+    let shipped = std::fs::read_to_string(project().join("configs/spec.schema.json")).unwrap();
+    assert_eq!(printed.out, shipped, "run: holdfast schema >configs/spec.schema.json");
+    assert_eq!(world.run(world.holdfast(["schema", "--json"])).with_code(0).json()["schema"]["type"][0], "object");
+}
+
+#[test]
+fn schema_accepts_every_example_and_the_reference() {
+    let is_spec = |file: &PathBuf| {
+        file.extension().is_some_and(|extension| extension == "yaml")
+            && !file.starts_with(project().join("configs/monitoring"))
+    };
+    let files: Vec<PathBuf> = files_below(&project().join("configs")).into_iter().filter(is_spec).collect();
+    assert!(files.len() >= 4, "{files:?}");
+    for (file, refused) in files.iter().zip(refused(&files)) {
+        assert_eq!(refused, "[]", "{}", file.display());
+    }
+}
+
+#[test]
+fn schema_refuses_what_check_refuses_in_one_key() {
+    let world = World::new();
+    let cases = [
+        ("checkpoint: {flush: {every: 2}}", 0, "[]"),
+        ("metrics: {listen: \"127.0.0.1:1\"}", 0, "[]"),
+        ("notify: [{command: [mail], events: [finished]}]", 0, "[]"),
+        ("health: {hang_after: 5min, down_after: }", 0, "[]"),
+        ("helth: {hang_after: 5min}", 78, "['']"),
+        ("checkpoint: {source: src}", 78, "['checkpoint.source']"),
+        ("checkpoint: {flush: {every: -2}}", 78, "['checkpoint.flush.every']"),
+        ("notify: [{command: [mail], events: [ended]}]", 78, "['notify.0.events.0']"),
+        ("checkpoint: {restart: {fetch: maybe}}", 78, "['checkpoint.restart.fetch']"),
+        ("steps: [{name: one, run: {nods: 1}}]", 78, "['steps.0.run']"),
+    ];
+    let mut files = Vec::new();
+    for (at, (line, code, _)) in cases.iter().enumerate() {
+        let file = world.path(&format!("{at}.yaml"));
+        std::fs::write(
+            &file,
+            format!("run: {{nodes: 1, command: [\"true\"]}}\nallocation: {{manager: local, nodes: 1}}\n{line}\n"),
+        )
+        .unwrap();
+        let mut check = world.holdfast(["check"]);
+        check.arg(&file);
+        world.run(check).with_code(*code);
+        files.push(file);
+    }
+    for ((line, _, expected), refused) in cases.iter().zip(refused(&files)) {
+        assert_eq!(&refused, expected, "{line}");
+    }
+    // The spec that most of these tests run.
+    let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 3}");
+    std::fs::write(world.path("job.yaml"), job.yaml()).unwrap();
+    assert_eq!(refused(&[world.path("job.yaml")]), ["[]"]);
+}
