@@ -45,9 +45,9 @@ impl Prometheus {
         fs::create_dir_all(&home).unwrap();
         let config = home.join("prometheus.yml");
         let text = format!(
-            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [{:?}]\nscrape_configs:\n- job_name: \
-             holdfast\n  authorization: {{credentials_file: {token_file:?}}}\n  static_configs: [{{targets: \
-             ['{target}']}}]\n",
+            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [{:?}]\nscrape_configs:\n\
+             - job_name: holdfast\n  authorization: {{credentials_file: {token_file:?}}}\n  static_configs: \
+             [{{targets: ['{target}']}}]\n",
             shipped("alerts.yaml")
         );
         fs::write(&config, text).unwrap();
