@@ -92,16 +92,16 @@ fn without_time(mut event: Value) -> Value {
 #[test]
 fn webhook_gets_the_chosen_events_with_the_secret_and_again_after_an_error() {
     let world = World::new();
-    let (address, requests) = receiver(None, &[503]);
+    let (address, requests) = receiver(None, &[503, 429]);
     world.write("secret", "a-secret\n");
     let entry =
         format!("{{webhook: \"http://{address}/hook?a=b\", secret_file: secret, events: [node_down, finished]}}");
     let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}").top(&format!("notify: [{entry}]"));
     job.run(0);
     let next = || requests.recv_timeout(WITHIN).unwrap();
-    let [refused, down, finished] = [next(), next(), next()];
-    assert_eq!(refused.body, down.body);
-    for request in [&refused, &down, &finished] {
+    let [refused, later, down, finished] = [next(), next(), next(), next()];
+    assert_eq!((&refused.body, &later.body), (&down.body, &down.body));
+    for request in [&refused, &later, &down, &finished] {
         assert_eq!(request.head[0], "post /hook?a=b http/1.1");
         for header in ["authorization: bearer a-secret", "content-type: application/json"] {
             assert!(request.head.iter().any(|line| line == header), "{:?}", request.head);
@@ -144,7 +144,8 @@ fn command_gets_the_document_and_a_recipient_that_is_not_reached_changes_nothing
     let world = World::new();
     let script = "cat >>all; echo >>all; echo \"$HOLDFAST_NOTIFICATION: $HOLDFAST_TEXT\" >>words";
     let fails = "{command: [sh, -c, \"echo no mail today >&2; exit 3\"], events: [finished]}";
-    let entries = format!("[{{command: [sh, -c, {script:?}]}}, {fails}]");
+    let hangs = "{command: [sleep, \"1000\"], events: [finished], time_limit: 1s}";
+    let entries = format!("[{{command: [sh, -c, {script:?}]}}, {fails}, {hangs}]");
     let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}").top(&format!("notify: {entries}"));
     let ran = job.run(0);
     job.assert_result();
@@ -160,6 +161,7 @@ fn command_gets_the_document_and_a_recipient_that_is_not_reached_changes_nothing
     assert!(documents.iter().all(|document| !document["text"].as_str().unwrap().is_empty()), "{documents:?}");
     let missing = ["notify: an event could not be delivered", "recipient=sh", "it failed: no mail today"];
     ran.prints(&missing);
+    ran.prints(&["recipient=sleep", "did not answer within 1 s"]);
 }
 
 #[test]

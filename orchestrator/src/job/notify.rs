@@ -58,7 +58,7 @@ pub(super) struct Notifier {
 
 #[derive(Debug)]
 struct Running {
-    on: Vec<NotifiedEvent>,
+    events: Vec<NotifiedEvent>,
     /// `None` after the end of the job.
     reports: Option<Sender<Report>>,
     ended: Receiver<()>,
@@ -71,7 +71,7 @@ struct NotifySink(Vec<(Vec<NotifiedEvent>, Sender<Report>)>);
 impl EventSink for NotifySink {
     fn add(&mut self, time: Timestamp, event: &LogEvent) {
         let Some(kind) = kind(event) else { return };
-        for (_, reports) in self.0.iter().filter(|(on, _)| on.contains(&kind)) {
+        for (_, reports) in self.0.iter().filter(|(events, _)| events.contains(&kind)) {
             // A thread ends with the job only.
             let _ = reports.send(Report { kind, time, event: event.clone() });
         }
@@ -94,18 +94,19 @@ impl Notifier {
             let time_limit = notification.time_limit;
             thread::Builder::new().name("notify".to_owned()).spawn(move || {
                 deliver_all(&route, &source, time_limit, &received);
-                // Nobody waits for it after the time limit.
+                // After the time limit nothing receives this.
                 let _ = done.send(());
             })?;
-            let on = notification.on.clone();
-            notifier.recipients.push(Running { on, reports: Some(reports), ended, name });
+            let events = notification.events.clone();
+            notifier.recipients.push(Running { events, reports: Some(reports), ended, name });
         }
         Ok(notifier)
     }
 
     /// For a reporter; `None` without recipients.
     pub(super) fn sink(&self) -> Option<Box<dyn EventSink>> {
-        let each = self.recipients.iter().filter_map(|running| Some((running.on.clone(), running.reports.clone()?)));
+        let each =
+            self.recipients.iter().filter_map(|running| Some((running.events.clone(), running.reports.clone()?)));
         let sink = NotifySink(each.collect());
         (!sink.0.is_empty()).then(|| Box::new(sink) as Box<dyn EventSink>)
     }
@@ -239,8 +240,7 @@ fn post(client: &Client, url: &Url, body: &[u8]) -> Result<(), Undelivered> {
     if status.is_success() {
         return Ok(());
     }
-    let again = status.is_server_error()
-        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT);
+    let again = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
     Err(Undelivered { reason: format!("the answer is {status}"), again })
 }
 

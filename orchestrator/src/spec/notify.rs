@@ -18,7 +18,7 @@ const DELIVERED_WITHIN: Duration = Duration::from_secs(10);
 pub struct Notification {
     pub to: Recipient,
     /// None twice, and at least one.
-    pub on: Vec<NotifiedEvent>,
+    pub events: Vec<NotifiedEvent>,
     /// Of one attempt.
     pub time_limit: Duration,
 }
@@ -72,7 +72,7 @@ keys! {
     /// After this time an attempt has failed.
     time_limit = duration().or(DELIVERED_WITHIN),
     |section| {
-        let on = events.unwrap_or_else(|| NotifiedEvent::AVAILABLE.iter().map(|(_, event)| *event).collect());
+        let events = events.unwrap_or_else(|| NotifiedEvent::AVAILABLE.iter().map(|(_, event)| *event).collect());
         if secret_file.is_some() && webhook.is_none() {
             section.mistake("secret_file", "`secret_file` has no effect without `webhook`", "leave it out");
         }
@@ -98,7 +98,7 @@ keys! {
                 None
             }
         };
-        Some(Notification { to: to?, on, time_limit })
+        Some(Notification { to: to?, events, time_limit })
     }
 }
 

@@ -79,7 +79,8 @@ impl OrderContext<'_> {
 
     /// Does `work` for all items at once, because they wait for peers, which wait for others of them. The leader limits
     /// how many items an order has (`checkpoint.redundancy_width`). When one has failed, those that wait for peers are
-    /// cancelled: such a peer may be another member on this node. Returns what failed first when all have ended.
+    /// cancelled: such a peer may be another member on this node. Returns the first error that is not of a peer when
+    /// all have ended, else the first.
     pub(super) fn at_once<T: Sync, R: Send>(
         &self,
         items: &[T],
@@ -88,14 +89,10 @@ impl OrderContext<'_> {
         let stopped = Once::new();
         let stop = || stopped.call_once(|| self.agent.streams.cancel(self.order));
         let work = |item: &T| work(item).inspect_err(|_| stop());
-        let done = workers::map_at_once(items, work, stop).map_err(OrderError::Thread)?;
-        let (done, failed): (Vec<_>, Vec<_>) = done.into_iter().partition(Result::is_ok);
-        let mut failed: Vec<OrderError> = failed.into_iter().filter_map(Result::err).collect();
-        if failed.is_empty() {
-            return Ok(done.into_iter().flatten().collect());
-        }
-        let cause = failed.iter().position(|error| !error.is_of_peer()).unwrap_or(0);
-        Err(failed.swap_remove(cause))
+        let mut done = workers::map_at_once(items, work, stop).map_err(OrderError::Thread)?;
+        // What only follows from it comes last. The sort is stable.
+        done.sort_by_key(|result| result.as_ref().is_err_and(OrderError::is_of_peer));
+        done.into_iter().collect()
     }
 
     pub(super) fn routed(&self, checkpoint: CheckpointId) -> BTreeMap<Rank, Vec<String>> {

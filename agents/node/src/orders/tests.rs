@@ -294,6 +294,19 @@ async fn files_that_bypass_the_cache_are_listed_by_an_agent_that_was_restarted_a
 }
 
 #[tokio::test]
+async fn a_restart_from_the_prefix_directory_names_the_file_that_it_does_not_find() {
+    let (_root, node) = node().await;
+    let prefix = tempfile::tempdir().unwrap();
+    let directory = prefix.path().to_owned();
+    let files = [(Rank(1), vec![dataset_file("missing", 5, None)])].into();
+    let read = Order::ReadDirect { checkpoint: CheckpointId(4), directory, files, written_by: None };
+    let failure = carry_out(&node, read).unwrap_err();
+    assert_eq!((failure.kind, failure.subject.rank, &failure.remedy), (FailureKind::NotFound, Some(Rank(1)), &None));
+    let expected = format!("cannot read {}", prefix.path().join("missing").display());
+    assert!(failure.message.contains(&expected), "{failure}");
+}
+
+#[tokio::test]
 async fn a_file_whose_path_below_the_prefix_would_be_too_long_is_refused_before_it_is_recorded() {
     let (_root, node) = node().await;
     let run = node.run().unwrap();
