@@ -204,7 +204,7 @@ struct Version {
 /// The lock of a prefix directory, held until dropped; the kernel frees it when a process dies, however it dies.
 #[derive(Debug)]
 pub struct JobLock {
-    _file: File,
+    file: File,
 }
 
 impl JobLock {
@@ -225,7 +225,7 @@ impl JobLock {
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => {
                 // Left by processes that were killed. No reader uses them: a failure must not prevent the job.
                 let _ = temporary::remove_abandoned_below(own.path());
-                Ok(JobLock { _file: file })
+                Ok(JobLock { file })
             }
             Err(Errno::WOULDBLOCK) => {
                 let pid = JobState::read(prefix).ok().flatten().map(|state| state.orchestrator);
@@ -248,8 +248,25 @@ impl JobLock {
     pub fn is_held(prefix: &Path) -> bool {
         let Ok(Some(own)) = StateDirectory::below(prefix).open_to_show() else { return false };
         let Ok(Some(file)) = own.open_file(LOCK_FILE, Access::GroupRead) else { return false };
-        matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
+        let taken = flock(&file, FlockOperation::NonBlockingLockShared);
+        if taken.is_ok() {
+            unlock(&file);
+        }
+        matches!(taken, Err(Errno::WOULDBLOCK))
     }
+}
+
+impl Drop for JobLock {
+    fn drop(&mut self) {
+        unlock(&self.file);
+    }
+}
+
+/// To close the file is not enough: a process that another thread is just starting has its descriptor until it executes
+/// its program.
+fn unlock(file: &File) {
+    // It can fail where there are no locks only.
+    let _ = flock(file, FlockOperation::Unlock);
 }
 
 #[cfg(test)]
@@ -372,6 +389,8 @@ mod tests {
         let lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
         assert!(JobLock::is_held(base.path()));
         assert!(matches!(JobLock::take(base.path(), GroupAccess::None), Err(StateError::Running { .. })));
+        // As a process that is just being started has it.
+        let _inherited = lock.file.try_clone().unwrap();
         drop(lock);
         assert!(!JobLock::is_held(base.path()));
         JobLock::take(base.path(), GroupAccess::None).unwrap();
