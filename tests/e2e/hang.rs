@@ -86,7 +86,7 @@ fn detects_hang_of_program_without_api_calls() {
     let script = r#"echo begun; test -e hung.$HOLDFAST_RANK || { touch hung.$HOLDFAST_RANK; sleep 600; }"#;
     let spec = format!(
         "prefix: {:?}\nallocation: {{manager: local}}\nrun: {{nodes: 2, command: [sh, -c, '{script}']}}\nhealth: \
-        {{{WATCHED}}}\n",
+        {{hang_after: 4s}}\n",
         world.prefix()
     );
     let spec = world.write("plain.yaml", &spec);

@@ -61,9 +61,6 @@ pub(super) struct GenerationFacts {
     /// Nodes that the user excluded, for which the generation is ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<NodeName>,
-    /// Why it does not start from the newest checkpoint that was found.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unusable: Option<String>,
     /// Why no restart was possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prevented: Option<Prevented>,

@@ -101,6 +101,10 @@ pub(super) struct Head {
     /// Why a rank was refused for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Why the generation does not start from the newest checkpoint that was found. The restart begins before the
+    /// generation is launched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unusable: Option<String>,
     /// The number of signals that this orchestrator received, at most one in former steps.
     #[serde(default)]
     pub signals: u32,

@@ -70,17 +70,18 @@ impl Machine {
 
     /// Of the checkpoints that cannot be used, the first that is tried is the newest.
     pub(super) fn checkpoint_unusable(&mut self, generation: Generation, checkpoint: CheckpointId, reason: &str) {
-        self.note_fact(generation, |active| {
-            active.facts.unusable.get_or_insert_with(|| format!("checkpoint {checkpoint} cannot be used: {reason}"));
-        });
+        let head = &mut self.state.head;
+        if head.generation == generation {
+            head.unusable.get_or_insert_with(|| format!("checkpoint {checkpoint} cannot be used: {reason}"));
+        }
     }
 
     /// A generation that is not the first, or for which checkpoints were found, has a reason to start from the
     /// beginning.
     fn explain_beginning(&mut self, generation: Generation, out: &mut Vec<Action>) {
-        let unusable = self.active_of(generation).and_then(|active| active.facts.unusable.clone());
-        let reason = match (unusable, self.state.head.newest) {
-            (Some(unusable), _) => unusable,
+        let head = &self.state.head;
+        let reason = match (&head.unusable, head.newest) {
+            (Some(unusable), _) => unusable.clone(),
             (None, _) if self.state.history.len() < 2 => return,
             (None, None) => "no checkpoint was completed".to_owned(),
             (None, Some(newest)) => format!("nothing is left of checkpoint {newest} or of an older one"),

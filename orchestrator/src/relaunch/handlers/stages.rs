@@ -196,6 +196,7 @@ impl Machine {
         self.state.homes.replace(homes);
         self.index_homes();
         self.state.head.generation = self.state.head.generation.next();
+        self.state.head.unusable = None;
         let generation = self.state.head.generation;
         let used = (0u32..).zip(&self.ranks_on).filter(|(_, ranks)| !ranks.is_empty());
         let used: Vec<u32> = used.map(|(position, _)| position).collect();

@@ -1,8 +1,8 @@
 //! Restarts that fail although the checkpoints are good.
 
-use holdfast_model::{NodeName, Rank, RankEnd};
+use holdfast_model::{CheckpointId, NodeName, Rank, RankEnd};
 
-use super::world::{World, config, ms, name};
+use super::world::{World, address, config, ms, name};
 use crate::events::{EndCause, LogEvent, StopReason};
 use crate::relaunch::*;
 
@@ -85,4 +85,20 @@ fn a_prefix_directory_that_cannot_be_used_ends_the_job_without_a_relaunch() {
     assert_eq!(world.causes(), [cause(&[])]);
     assert_eq!(world.launches().len(), 1);
     assert_eq!(world.stop(), &StopReason::CannotRestart { reason: "no space left".into() });
+}
+
+#[test]
+fn a_checkpoint_that_is_refused_before_the_launch_is_the_reason_for_the_beginning() {
+    let mut world = World::new(config(6, 4));
+    world.silent.insert(name(1));
+    world.begin();
+    world.happens(Event::AgentReady { node: name(1), address: address(&name(1), 1), adopted: None });
+    let generation = world.generation();
+    world.happens(Event::CheckpointUnusable { generation, checkpoint: CheckpointId(5), reason: "too much lost".into() });
+    assert_eq!(world.launches(), [], "one node has not answered yet");
+    world.silent.clear();
+    world.happens(Event::RunPrepared { node: name(1), generation });
+    world.joined(None);
+    let reason = "checkpoint 5 cannot be used: too much lost".to_owned();
+    assert!(world.actions.contains(&Action::Record(LogEvent::FromBeginning { generation, reason })));
 }
