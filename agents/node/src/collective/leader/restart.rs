@@ -245,6 +245,18 @@ async fn stronger(
     Ok(stronger)
 }
 
+/// Carries out the plan. The checkpoint is recorded before its files move, and before the others are deleted: a drain
+/// passes over what no flush file lists, and a run that ends meanwhile would leave it nothing.
+async fn brought_to_ranks(
+    cx: &Context,
+    plan: RestartPlan,
+    held: &Inventories,
+    restart: bool,
+) -> Result<FoundCheckpoint, CallError> {
+    note_in_cache(cx, plan.checkpoint, held).await?;
+    rebuild::carry_out(cx, plan, restart).await
+}
+
 /// Brings a checkpoint in cache to where its ranks run now, to `restart` from it or to keep it, or deletes it if too
 /// much of it is lost or damaged. What prevents it otherwise, such as a node that cannot write, fails the restart:
 /// another one finds the same files.
@@ -271,13 +283,8 @@ async fn from_cache(
             Err(unusable) => break damage.add_to(unusable.to_string()),
         };
         let found = match damage::verify_unread(cx, &plan).await {
-            Ok(found) if found.is_empty() => match rebuild::carry_out(cx, plan, restart).await {
-                Ok(found) => {
-                    // Before the others are deleted: a drain passes over what no flush file lists, and a run that ends
-                    // between the two would leave it nothing.
-                    note_in_cache(cx, checkpoint, &held).await?;
-                    return Ok(Some(found));
-                }
+            Ok(found) if found.is_empty() => match brought_to_ranks(cx, plan, &held, restart).await {
+                Ok(found) => return Ok(Some(found)),
                 Err(error) => {
                     let Some(found) = damage::found_by(cx, &error) else {
                         break damage.add_to(blame::reason_of(cx, error)?);
