@@ -132,6 +132,7 @@ fn checkpoints_of_the_library_are_progress_and_the_job_survives_two_node_losses(
         let restarted = fs::read_to_string(world.path(&format!("meeting/{generation}/restarted.3"))).unwrap();
         assert_eq!(restarted, checkpoint, "generation {generation}");
     }
+    assert!(world.all("restart_attempt").is_empty() && world.all("rebuild_started").is_empty());
     assert_drained(&world, 6);
     world.assert_nothing_is_left();
 }

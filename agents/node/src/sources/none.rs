@@ -22,6 +22,10 @@ pub static ENTRY: SourceEntry = SourceEntry {
 struct Never;
 
 impl SourcePolicy for Never {
+    fn restarts_ranks(&self) -> bool {
+        false
+    }
+
     fn is_due(&mut self, _: Duration, _: bool) -> bool {
         false
     }

@@ -49,6 +49,12 @@ impl CheckpointSource {
 /// When checkpoints of a source are due, for the leader. Times are counted from a fixed instant, which the caller
 /// chooses.
 pub trait SourcePolicy: Debug + Send {
+    /// True if the leader finds and rebuilds the checkpoint that the ranks restart from. Otherwise it must not touch
+    /// what is in cache: the ranks do not restart, or another library restarts them.
+    fn restarts_ranks(&self) -> bool {
+        true
+    }
+
     /// The ranks begin to compute: from here on a checkpoint can become due.
     fn computing_begins(&mut self, _now: Duration) {}
 

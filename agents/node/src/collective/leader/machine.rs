@@ -74,7 +74,7 @@ impl LeaderMachine {
         let LeaderStart { plan, directories, instance, memory, flushes, policy } = start;
         let layout = Layout::new(&plan, directories)?;
         let gather = Gather::new(layout.ranks(), memory.seq);
-        let prepares_restart = plan.generation > FIRST && memory.seq == 0;
+        let prepares_restart = plan.generation > FIRST && memory.seq == 0 && policy.restarts_ranks();
         let context = Context::new(plan, layout, instance, memory, flushes, policy);
         // What an earlier leader of this run did not end.
         for checkpoint in context.memory(|memory| memory.flushing.clone()) {

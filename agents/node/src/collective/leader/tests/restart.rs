@@ -162,6 +162,19 @@ fn the_first_generation_prepares_nothing() {
 }
 
 #[test]
+fn without_ranks_that_restart_from_it_nothing_in_cache_is_touched() {
+    for source in ["scr-files", "none"] {
+        let mut world = ran(1);
+        world.lose("n1");
+        world.plan.settings.source = SourceName(source.into());
+        world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
+        let before = world.orders.len();
+        world.run();
+        assert_eq!(world.orders.len(), before, "{source}");
+    }
+}
+
+#[test]
 fn a_node_that_cannot_write_fails_the_restart_from_cache_and_nothing_is_deleted() {
     let mut world = ran(2);
     world.lose("n1");
