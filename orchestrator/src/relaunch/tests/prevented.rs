@@ -94,7 +94,11 @@ fn a_checkpoint_that_is_refused_before_the_launch_is_the_reason_for_the_beginnin
     world.begin();
     world.happens(Event::AgentReady { node: name(1), address: address(&name(1), 1), adopted: None });
     let generation = world.generation();
-    world.happens(Event::CheckpointUnusable { generation, checkpoint: CheckpointId(5), reason: "too much lost".into() });
+    world.happens(Event::CheckpointUnusable {
+        generation,
+        checkpoint: CheckpointId(5),
+        reason: "too much lost".into(),
+    });
     assert_eq!(world.launches(), [], "one node has not answered yet");
     world.silent.clear();
     world.happens(Event::RunPrepared { node: name(1), generation });
