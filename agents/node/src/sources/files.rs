@@ -144,7 +144,12 @@ impl RankFiles<'_> {
         // Without a prefix directory there is no other output.
         if let Ok(store) = store::open(self.prefix) {
             let own = dataset.direct.as_deref().and_then(|directory| DirectoryName::new(directory).ok());
-            outputs::check_path(&*store, own.as_ref(), checkpoint, dataset.name.as_deref(), &output_path)?;
+            let name = dataset.name.as_deref();
+            let replaced = outputs::check_path(&*store, own.as_ref(), checkpoint, name, &output_path)?;
+            if own.is_some() {
+                // The rank writes over these files before its output is complete.
+                outputs::place::give_up(&*store, &replaced)?;
+            }
         }
         Ok(Some(output_path))
     }

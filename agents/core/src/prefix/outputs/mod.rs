@@ -5,8 +5,10 @@
 //! leaves every file in the dataset or at its path, where readers find it, and the next publication moves the rest.
 //!
 //! A path belongs to one dataset of the index. The same path in a later attempt of the same output (it has the same
-//! name, or an id that the run has gone back behind) replaces the earlier dataset, which is deleted first. Any other
-//! dataset with that path keeps it, and the publication fails.
+//! name, or an id that the run has gone back behind) replaces the earlier dataset, which is deleted first. Ranks that
+//! write the later one at its paths themselves replace files of the earlier one before that: it is marked as not
+//! complete before they get the first such path ([`give_up`](place::give_up)). Any other dataset with that path keeps
+//! it, and the publication fails.
 //!
 //! What no dataset of this user has recorded is never replaced by a publication: the new file stays in the directory of
 //! its dataset, which is complete ([`Unplaced`]), until the user makes room or has it replaced
@@ -33,7 +35,8 @@ use crate::store::{DatasetAccess, DatasetOccupant, DatasetStore, DirectoryName, 
 const PLACE_REMEDY: &str = "the file stays in the directory of its dataset; make its place free, then repeat";
 
 /// Checks that an output may have a file at this path, when the application names it: in time for another name. A path
-/// where there is no file is not looked up. `own` is the directory of the output, if it has one already.
+/// where there is no file is not looked up. `own` is the directory of the output, if it has one already. Returns the
+/// earlier attempts of the output that have a file there.
 ///
 /// # Errors
 /// [`PrefixError::OutputPathTaken`], [`PrefixError::InDataset`], and those of reading the store.
@@ -43,21 +46,42 @@ pub fn check_path(
     id: CheckpointId,
     name: Option<&str>,
     output_path: &OutputPath,
-) -> Result<(), PrefixError> {
-    let examined = examine(store, output_path)?;
+) -> Result<BTreeSet<DirectoryName>, PrefixError> {
     let parent = output_path.parents().next().and_then(|parent| DirectoryName::new(parent).ok());
     let is_nothing = |parent| matches!(store.occupant(&parent), Ok(DatasetOccupant::Nothing));
-    if examined == OutputOccupant::Nothing && parent.is_none_or(is_nothing) {
-        return Ok(());
+    if examine(store, output_path)? == OutputOccupant::Nothing && parent.is_none_or(is_nothing) {
+        return Ok(BTreeSet::new());
     }
     let name = name.map_or_else(|| default_name(id), str::to_owned);
     let index = index::read(store)?.unwrap_or_default();
-    check_directory(store, &index, own, id, &name, output_path)?;
-    if examined != OutputOccupant::Nothing {
-        let taken = BTreeSet::from([output_path]);
-        owners(store, &index, own, &taken)?.iter().try_for_each(|owner| owner.check_replaceable(id, &name))?;
+    replaced(store, &index, own, id, &name, [output_path])
+}
+
+/// The earlier attempts of an output that have files at these paths.
+///
+/// # Errors
+/// When a file at one of them is of another dataset.
+fn replaced<'a>(
+    store: &dyn DatasetStore,
+    index: &Index,
+    own: Option<&DirectoryName>,
+    id: CheckpointId,
+    name: &str,
+    paths: impl IntoIterator<Item = &'a OutputPath>,
+) -> Result<BTreeSet<DirectoryName>, PrefixError> {
+    let (mut replaced, mut taken) = (BTreeSet::new(), BTreeSet::new());
+    for path in paths {
+        replaced.extend(check_directory(store, index, own, id, name, path)?);
+        if examine(store, path)? != OutputOccupant::Nothing {
+            taken.insert(path);
+        }
     }
-    Ok(())
+    if !taken.is_empty() {
+        let owners = owners(store, index, own, &taken)?;
+        owners.iter().try_for_each(|owner| owner.check_replaceable(id, name))?;
+        replaced.extend(owners.into_iter().map(|owner| owner.entry.directory));
+    }
+    Ok(replaced)
 }
 
 fn examine(store: &dyn DatasetStore, path: &OutputPath) -> Result<OutputOccupant, PrefixError> {
@@ -463,6 +487,16 @@ mod tests {
             let direct = Some(later.to_string());
             let dataset = Dataset { name: Some("plot".to_owned()), output: true, direct, ..Dataset::default() };
             publish::begin(world.store(), CheckpointId(5), &later, &dataset, "17", some_time()).unwrap();
+            for (path, complete) in [("out/c", vec!["plot"]), ("out/a", vec![])] {
+                // What the agent does when the application names a file.
+                let path = OutputPath::parse(path).unwrap();
+                let replaced = check_path(world.store(), Some(&later), CheckpointId(5), Some("plot"), &path).unwrap();
+                place::give_up(world.store(), &replaced).unwrap();
+                assert_eq!(world.complete(), complete, "{path}");
+            }
+            // A job that ends here leaves it at that.
+            unfinished::abandon_all(world.store(), "17", open_plain).unwrap();
+            assert_eq!((world.complete(), world.read("out/b")), (vec![], Some("plot out/b".to_owned())));
             let written = world.0.get(&format!("{later}/a")).unwrap();
             world.0.take_away(&format!("{later}/a.scr"));
             world.0.take_away(&format!("{later}/a"));

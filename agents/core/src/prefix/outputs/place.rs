@@ -5,16 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_model::dataset::default_name;
 use holdfast_model::{CheckpointId, OutputPath, Unplaced};
 
-use super::{
-    PLACE_REMEDY, add_unplaced, by_directory, check_directory, examine, failed, is_inside, is_of_a_dataset, owners,
-    remove, unplaced,
-};
+use super::{PLACE_REMEDY, add_unplaced, by_directory, failed, is_inside, is_of_a_dataset, remove, replaced, unplaced};
 use crate::prefix::index::{self, Index, IndexChange};
 use crate::prefix::summary::{self, Summary, SummaryFile, exists};
 use crate::prefix::{dataset, ownership};
-use crate::store::{
-    DatasetAccess, DatasetOccupant, DatasetStore, DirectoryName, Occupied, OutputOccupant, PrefixError, Taken, known,
-};
+use crate::store::{DatasetAccess, DatasetOccupant, DatasetStore, DirectoryName, Occupied, PrefixError, Taken, known};
 
 /// Moves the files of a complete dataset of this user to their paths: what the user requests for files that stayed in
 /// the directory of the dataset. Returns how many were moved, and those that stay because something else is at their
@@ -100,32 +95,41 @@ fn make_room(
     files: &BTreeMap<&OutputPath, &SummaryFile>,
 ) -> Result<(), PrefixError> {
     let (store, index) = (change.store, change.read()?);
-    let mut replaced = half_deleted(store, &index, directory, name)?;
-    let mut taken = BTreeSet::new();
-    for path in files.keys() {
-        replaced.extend(check_directory(store, &index, Some(directory), id, name, path)?);
-        if examine(store, path)? != OutputOccupant::Nothing {
-            taken.insert(*path);
-        }
-    }
-    if !taken.is_empty() {
-        let owners = owners(store, &index, Some(directory), &taken)?;
-        owners.iter().try_for_each(|owner| owner.check_replaceable(id, name))?;
-        replaced.extend(owners.into_iter().map(|owner| owner.entry.directory));
-    }
-    for earlier in &replaced {
+    let mut earlier = half_deleted(store, &index, directory, name)?;
+    earlier.extend(replaced(store, &index, Some(directory), id, name, files.keys().copied())?);
+    for earlier in &earlier {
         // Killed in between, the next publication finds an entry that is not complete, and repeats it.
-        change.remove_current_if(earlier)?;
-        change.update(|index| index.set_complete(earlier, false))?;
-        // Otherwise it would be marked as complete again: `unfinished::abandon`.
-        if matches!(store.occupant(earlier), Ok(DatasetOccupant::Dataset))
-            && let Some(summary) = known(summary::of(store, earlier))?
-        {
-            let here = store.open(earlier, DatasetAccess::Write)?;
-            summary::write(&*here, &Summary { complete: false, ..summary })?;
-        }
+        mark_incomplete(change, earlier)?;
         remove::remove(store, earlier)?;
         change.update(|index| index.remove(earlier))?;
+    }
+    Ok(())
+}
+
+fn mark_incomplete(change: &mut IndexChange<'_>, directory: &DirectoryName) -> Result<(), PrefixError> {
+    let store = change.store;
+    change.remove_current_if(directory)?;
+    change.update(|index| index.set_complete(directory, false))?;
+    // Otherwise it would be marked as complete again: `unfinished::abandon`.
+    if matches!(store.occupant(directory), Ok(DatasetOccupant::Dataset))
+        && let Some(summary) = known(summary::of(store, directory))?
+    {
+        let here = store.open(directory, DatasetAccess::Write)?;
+        summary::write(&*here, &Summary { complete: false, ..summary })?;
+    }
+    Ok(())
+}
+
+/// Marks earlier attempts of an output as not complete: the application is about to write over a file of each.
+///
+/// # Errors
+/// Those of changing the index and the summaries. The call can be repeated.
+pub fn give_up(store: &dyn DatasetStore, earlier: &BTreeSet<DirectoryName>) -> Result<(), PrefixError> {
+    for directory in earlier {
+        // The summary is marked last. Each file of each rank is asked for.
+        if known(summary::of(store, directory))?.is_some_and(|summary| summary.complete) {
+            index::change(store, |index| mark_incomplete(index, directory))?;
+        }
     }
     Ok(())
 }
