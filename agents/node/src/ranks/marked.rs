@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use holdfast_model::{Generation, NodeName, Rank};
@@ -72,8 +73,10 @@ impl Marks {
         let Marks { job_id, node, socket } = self;
         let Ok(processes) = process::all_processes() else { return Vec::new() };
         let found = processes.filter_map(|process| {
-            // Unreadable: of another user, or ended.
             let process = process.ok()?;
+            if !has_generation(&process) {
+                return None;
+            }
             let environment = process.environ().ok()?;
             let is = |name: &str, value: &OsStr| environment.get(OsStr::new(name)).is_some_and(|found| found == value);
             let generation = number(&environment, environment::GENERATION).map(Generation)?;
@@ -91,6 +94,17 @@ impl Marks {
         });
         found.collect()
     }
+}
+
+/// Whether the environment has a generation: of most processes of a machine, no more is looked at.
+fn has_generation(process: &process::Process) -> bool {
+    let mut environment = Vec::new();
+    // Unreadable: of another user, or ended.
+    let read = process.open_relative("environ").map(|mut file| file.read_to_end(&mut environment));
+    let is_generation = |variable: &[u8]| {
+        variable.strip_prefix(environment::GENERATION.as_bytes()).is_some_and(|value| value.starts_with(b"="))
+    };
+    matches!(read, Ok(Ok(_))) && environment.split(|byte| *byte == 0).any(is_generation)
 }
 
 type Environment = HashMap<OsString, OsString>;
