@@ -131,7 +131,7 @@ impl Mpi {
 /// have done everything else. MPICH of Debian 12 may then hang in its MPI_Finalize, under any launcher.
 fn switched_off(srun: &str, result: &str) -> String {
     format!(
-        "SCR_ENABLE=0 timeout 60 {srun} & program=$!; \
+        "SCR_ENABLE=0 timeout 240 {srun} & program=$!; \
          until grep -qs ' ranks from ' {result} || ! kill -0 $program 2>/dev/null; do sleep 0.1; done; \
          timeout 2 tail --pid=$program -f /dev/null || kill $program; wait $program"
     )
