@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use holdfast_process::stat::ProcessStat;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -151,8 +152,13 @@ fn node_whose_agent_does_not_come_back_is_rebooted_by_the_command_of_the_site() 
     fs::write(&root, node.to_str().unwrap()).unwrap();
     let agent = world.agent_pid("node0");
     fs::rename(&node, &away).unwrap();
-    signal(agent, Signal::KILL);
+    // The agent must not see the main end, and the next agent must not find it alive: it would not wait until the
+    // replica has done its round.
+    signal(agent, Signal::STOP);
     signal(main, Signal::KILL);
+    let has_ended = || ProcessStat::of(main).is_none_or(|stat| stat.has_ended());
+    world.wait("the end of the main", || has_ended().then_some(()));
+    signal(agent, Signal::KILL);
     let ended = running.sees("the reboot", |event| event["event"] == "site_command");
     assert_eq!(
         (&ended["key"], &ended["nodes"], &ended["failure"]),
