@@ -157,7 +157,8 @@ fn programs_that_end_with_0_after_sigterm_are_not_finished_and_another_run_conti
     let world = World::new();
     let program = PROGRAM.replace("exit 3' TERM", "exit 0' TERM");
     let keys = "watch: {files: ['never.$HOLDFAST_RANK']}";
-    let run = || start_program(&world, &program, SAVE, keys, "halt: {grace: 1s}");
+    // Long enough for a shell on a busy machine.
+    let run = || start_program(&world, &program, SAVE, keys, "halt: {grace: 5s}");
     let mut running = run();
     world.wait("both ranks", || (0..2).all(|rank| world.path(&format!("pid.{rank}")).exists()).then_some(()));
     running.sees_event("restarted");
