@@ -493,6 +493,10 @@ mod tests {
                 let replaced = check_path(world.store(), Some(&later), CheckpointId(5), Some("plot"), &path).unwrap();
                 place::give_up(world.store(), &replaced).unwrap();
                 assert_eq!(world.complete(), complete, "{path}");
+                // Nothing is written for the next file of the same output.
+                let before = world.0.files();
+                place::give_up(world.store(), &replaced).unwrap();
+                assert_eq!(world.0.files(), before);
             }
             // A job that ends here leaves it at that.
             unfinished::abandon_all(world.store(), "17", open_plain).unwrap();

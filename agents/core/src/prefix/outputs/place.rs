@@ -125,9 +125,14 @@ fn mark_incomplete(change: &mut IndexChange<'_>, directory: &DirectoryName) -> R
 /// # Errors
 /// Those of changing the index and the summaries. The call can be repeated.
 pub fn give_up(store: &dyn DatasetStore, earlier: &BTreeSet<DirectoryName>) -> Result<(), PrefixError> {
+    if earlier.is_empty() {
+        return Ok(());
+    }
+    let index = index::read(store)?.unwrap_or_default();
     for directory in earlier {
-        // The summary is marked last. Each file of each rank is asked for.
-        if known(summary::of(store, directory))?.is_some_and(|summary| summary.complete) {
+        // This is called for each file of each rank; for all but the first, nothing is left to do.
+        let is_listed = index.entry(directory).is_some_and(|entry| entry.complete == Some(true));
+        if is_listed || known(summary::of(store, directory))?.is_some_and(|summary| summary.complete) {
             index::change(store, |index| mark_incomplete(index, directory))?;
         }
     }
