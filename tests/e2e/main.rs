@@ -118,6 +118,7 @@ mod steps;
 mod too_few_nodes;
 mod unauthenticated;
 mod variables;
+mod waits;
 
 use std::process::ExitCode;
 

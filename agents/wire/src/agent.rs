@@ -231,6 +231,9 @@ pub struct Health {
     /// without one.
     #[serde(default)]
     pub quiet: Vec<QuietRank>,
+    /// Ranks that wait in a call that all ranks make together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingRanks>,
     /// The halt condition that holds here, unless it is that the application is finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<HaltReport>,
@@ -269,6 +272,18 @@ pub struct QuietRank {
     /// For so long, not more than `quiet_for`, its processes have also used no processor and moved no data.
     #[serde(with = "holdfast_model::time::millis")]
     pub idle_for: Duration,
+}
+
+/// Ranks of a node that wait in a call that all ranks of the run make together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingRanks {
+    /// The name of the call.
+    pub call: String,
+    /// Ascending.
+    pub ranks: Vec<Rank>,
+    /// How long the first of them has waited.
+    #[serde(with = "holdfast_model::time::millis")]
+    pub waits_for: Duration,
 }
 
 /// One of a node's directories.

@@ -220,6 +220,33 @@ impl Call {
         }
     }
 
+    /// False for calls that one rank makes alone, and for that of a rank process whose program computes.
+    pub fn waits_for_other_ranks(&self) -> bool {
+        match self {
+            Call::Init
+            | Call::Need
+            | Call::Start
+            | Call::StartOutput { .. }
+            | Call::StartLevel { .. }
+            | Call::Snapshot { .. }
+            | Call::RestartName
+            | Call::Current { .. }
+            | Call::Load
+            | Call::Drop { .. }
+            | Call::Delete { .. }
+            | Call::Complete { .. }
+            | Call::NotWritten { .. }
+            | Call::ProgramsEnded
+            | Call::CompleteEnded
+            | Call::CompleteRestart { .. }
+            | Call::NotRead { .. }
+            | Call::ShouldExit
+            | Call::Allgather { .. }
+            | Call::Finalize => true,
+            Call::Await { .. } | Call::Route { .. } | Call::RestartFiles | Call::Workspace | Call::Leave => false,
+        }
+    }
+
     /// The call's name, for messages.
     pub fn name(&self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! `holdfast status`: what a running job is doing.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use chrono::{DateTime, Local};
 use holdfast_core::prefix::outputs;
 use holdfast_core::store::{self, DirectoryName};
 use holdfast_model::{CheckpointId, HaltState, NodeName, Timestamp};
-use holdfast_wire::agent::Health;
+use holdfast_wire::agent::{Health, WaitingRanks};
 use serde_json::{Value, json};
 
 use super::checkpoint::duration;
@@ -20,7 +21,7 @@ use super::output::{Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
 use crate::events::report::from_beginning;
 use crate::events::{
-    BackgroundWork, Cost, DownReason, GenerationProgress, History, TimedReason, domains_text, kept_directory,
+    BackgroundWork, Cost, DownReason, GenerationProgress, History, TimedReason, Wait, domains_text, kept_directory,
     reader::Reader, virtual_text,
 };
 use crate::exit;
@@ -43,6 +44,7 @@ Examples:
 JSON: {version, job, job_id, prefix, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
 newest_of_schemes: [{scheme, checkpoint, protected}…], failure_domains: {kind, number} or null, \
 background: {protecting: [checkpoint…], flushing: [checkpoint…]}, \
+waiting: {call, rank, waiting, missing: [rank…], missing_count, have_ended, millis} or null, \
 virtual_nodes, nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, failures: [line…], \
 unplaced: [{directory, path, files}…], kept: [{node, path, prefix}…], \
 cost: {elapsed_ms, failures, lost_work_ms, detection_ms, restart_ms, blocked_ms, checkpoints_complete, \
@@ -92,6 +94,8 @@ pub enum Awaited {
 /// The time between two looks of `--watch`, and of `--wait`.
 const WATCHED_EVERY: Duration = Duration::from_secs(1);
 const AWAITED_EVERY: Duration = Duration::from_millis(250);
+/// A wait of less time is not shown: ranks come to each call one after the other.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 /// The last failures that are shown; `holdfast report` has all of them.
 const FAILURES: usize = 3;
 /// To the first column of the first line, and the rest of the screen is empty.
@@ -266,6 +270,16 @@ impl Status {
             NodeLine { name: node.to_string(), state, ranks: Vec::new(), reason: None, excluded: None }
         };
         nodes.into_iter().map(line).collect()
+    }
+
+    /// Ranks that wait in a call for others, unless they have waited for a moment only.
+    fn wait(&self) -> Option<Wait> {
+        let running = self.health.values().filter(|health| health.generation == self.job.state.generation());
+        let mut reports: Vec<&WaitingRanks> = running.filter_map(|health| health.waiting.as_ref()).collect();
+        reports.sort_by_key(|waiting| Reverse(waiting.waits_for));
+        let lasts = reports.first()?.waits_for;
+        let ranks = self.job.state.snapshot.as_ref()?.ranks()?;
+        (lasts >= LONG_WAIT).then(|| Wait::of(reports, lasts, ranks, |_| false))?
     }
 
     fn checkpoint(&self) -> Option<CheckpointId> {
@@ -454,6 +468,9 @@ impl Report for Status {
         if *background != BackgroundWork::default() && !self.has_ended() {
             writeln!(to, "in the background: {background}")?;
         }
+        if let Some(wait) = self.wait() {
+            writeln!(to, "waiting: {}", printable(&wait.to_string()))?;
+        }
         // Those of pairs follow with the processes of their agents.
         for node in self.nodes().into_iter().filter(|_| state.pairs.is_none()) {
             node.write(to, "  ")?;
@@ -541,6 +558,7 @@ impl Report for Status {
                 "protecting": self.history.background.protecting,
                 "flushing": self.history.background.flushing,
             }),
+            "waiting": self.wait(),
             "virtual_nodes": state.allocation.has_virtual_nodes(),
             "nodes": self.nodes().iter().map(NodeLine::json).collect::<Vec<_>>(),
             "without_progress": self.explanation.as_ref().map(|explanation| explanation.without_progress),

@@ -1,6 +1,7 @@
 //! The events of a job, and how they are shown.
 //!
 //! * `vocabulary`: the events, each with its stable name and its fields; `reason`: why something ended or is down;
+//! * `wait`: ranks that wait for others;
 //! * `fields`: an event in a line of the log, written and read;
 //! * `cost`: what failures and checkpoints cost; `advice`: which interval would have been best;
 //! * [`log`]: `<prefix>/.holdfast/events.jsonl`, one JSON line an event; [`reader`] reads it back;
@@ -24,6 +25,7 @@ pub mod report;
 pub mod screen;
 mod sentence;
 mod vocabulary;
+mod wait;
 
 pub use advice::{IntervalAdvice, LevelAdvice};
 pub use cost::{Cost, Costs};
@@ -38,3 +40,4 @@ pub use report::{FaultReport, PrefixReport, RunReport, StepReport, StepResult};
 pub use screen::{OutputNotShown, OutputTurn, PairsView, Screen, ScreenStyle, View};
 pub use sentence::{domains_text, kept_directory, virtual_text};
 pub use vocabulary::{AgentReport, CommandKey, LogEvent, declared as declared_events, fields as event_fields};
+pub use wait::Wait;

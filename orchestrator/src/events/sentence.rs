@@ -75,6 +75,8 @@ impl LogEvent {
                                               without its calls"
                     .to_owned()
             }
+            LogEvent::RanksWait { wait, .. } if wait.have_ended => format!("warning: {wait}"),
+            LogEvent::RanksWait { wait, .. } => wait.to_string(),
             LogEvent::HangDismissed { generation } => format!("generation {generation} continues: it does not hang"),
             LogEvent::Hang { generation, ranks, .. } => {
                 format!("generation {generation} hangs in {}", ranks_text(ranks))

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::advice::IntervalAdvice;
 use super::reason::{DownReason, DrainResult, EndCause, GenerationProgress, StopReason};
+use super::wait::Wait;
 
 /// The key of the spec that has a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -338,6 +339,16 @@ vocabulary! {
     /// protected.
     ApiNotCalled {
         generation: Generation,
+    },
+    /// Ranks have waited in a call that all ranks make together, for `health.waiting_after`: other ranks have not made
+    /// it. Since 1.16.
+    RanksWait {
+        generation: Generation,
+        /// `call`, that of the rank that has waited longest; `rank`, the lowest that waits; `waiting`, the number that
+        /// wait; `missing`, the lowest ranks, at most 16, that are waited for; `missing_count`, the number of these;
+        /// `have_ended`, true if all of them have ended and will not make the call; `millis`, since the first call.
+        #[serde(flatten)]
+        wait: Wait,
     },
     /// There was progress while the stacks were being saved: the generation continues.
     HangDismissed {

@@ -88,6 +88,10 @@ impl StepDriver<'_> {
                     let (node, generation, ranks) = (node.clone(), health.generation, health.quiet.clone());
                     self.feed(Event::RanksQuiet { node, generation, ranks });
                 }
+                if self.spec.health.waiting_after.is_some() {
+                    let (node, generation, waiting) = (node.clone(), health.generation, health.waiting.clone());
+                    self.feed(Event::RanksWait { node, generation, waiting });
+                }
                 self.halt_reported(&node, &health);
                 let fault = self.fault_of(&health);
                 self.feed(Event::PollAnswered { node, sent, fault });

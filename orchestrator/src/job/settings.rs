@@ -57,6 +57,7 @@ pub fn config(
     config.source_reports_progress = source.reports_progress;
     let calls = source.reports_progress && !source.is_library && (step.source.saver)(&step.checkpoint).is_none();
     config.silent_api_after = spec.health.silent_api_after.filter(|_| calls);
+    config.waiting_after = spec.health.waiting_after;
     config.mpi_start = calls;
     config
 }

@@ -55,6 +55,8 @@ pub struct Config {
     pub mpi_start: bool,
     /// Report it when, so long after a launch, no rank has called the checkpoint API; `None`: the ranks need not.
     pub silent_api_after: Option<Duration>,
+    /// Report it when ranks have waited so long in a call for others; `None`: never.
+    pub waiting_after: Option<Duration>,
     /// Newer checkpoints show progress. Without this and other sources, nothing is known about it, and
     /// [`no_progress_limit`](Self::no_progress_limit) does not apply.
     pub source_reports_progress: bool,
@@ -123,6 +125,7 @@ impl Config {
             no_progress_limit: 3,
             mpi_start: false,
             silent_api_after: None,
+            waiting_after: None,
             source_reports_progress: true,
             checks_progress: false,
             settle: Duration::ZERO,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd, RestartSource, Unplaced};
-use holdfast_wire::agent::{AgentEvent, QuietRank};
+use holdfast_wire::agent::{AgentEvent, QuietRank, WaitingRanks};
 use serde::{Deserialize, Serialize};
 
 use super::exclusion::Exclusion;
@@ -107,6 +107,8 @@ pub enum Event {
     /// An agent reports its quiet ranks. The list is complete: ranks that were listed before and are not now have
     /// moved.
     RanksQuiet { node: NodeName, generation: Generation, ranks: Vec<QuietRank> },
+    /// An agent reports which of its ranks wait in a call.
+    RanksWait { node: NodeName, generation: Generation, waiting: Option<WaitingRanks> },
     /// [`Action::SaveStacks`](super::Action::SaveStacks) ended, with or without success.
     StacksSaved { generation: Generation },
     /// Reported by the leader: all ranks are initialised.

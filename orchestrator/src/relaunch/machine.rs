@@ -15,6 +15,7 @@ use super::contacts::Contacts;
 use super::node_state::{NodeState, NodeStatus};
 use super::placement::numbered;
 use super::snapshot::{Phase, RestoreError, Snapshot};
+use super::waits::Waits;
 use super::watchdog::Watchdog;
 use crate::events::LogEvent;
 
@@ -41,6 +42,7 @@ pub struct Machine {
     /// Updates to be sent to agents when all events of the batch are handled.
     pub(super) pending_updates: PendingUpdates,
     pub(super) watchdog: Watchdog,
+    pub(super) waits: Waits,
 }
 
 /// Nodes by their condition.
@@ -114,6 +116,7 @@ impl Machine {
             leader: None,
             pending_updates: PendingUpdates::default(),
             watchdog: Watchdog::default(),
+            waits: Waits::default(),
             config,
             state,
         };
@@ -296,6 +299,7 @@ impl Machine {
             node.silent_since = None;
             self.contacts.forget(position);
             self.watchdog.forget(&self.state.names[position as usize]);
+            self.waits.forget(&self.state.names[position as usize]);
         }
         self.restarting.remove(&position);
     }

@@ -32,6 +32,7 @@
 //! | `tracked` | collections that record their changes |
 //! | `contacts` | when the agents answered last, and how long each may be silent |
 //! | `watchdog` | whether the application hangs |
+//! | `waits` | which ranks wait in a call for which others |
 //! | [`explain`] | every decision, with its reason and time |
 //! | [`held`] | the actions that wait until the decision behind them is on disk |
 //!
@@ -69,6 +70,7 @@ mod superseding;
 #[cfg(test)]
 mod tests;
 mod tracked;
+mod waits;
 mod watchdog;
 
 pub use action::Action;

@@ -76,7 +76,7 @@ fn check_ranks(step: &Step, reader: &Reader) {
 /// Keys of jobs with pairs.
 const OF_REPLICATED: [&str; 3] = ["pairs", "jobs", "replication"];
 /// Keys without effect in jobs with pairs, and what to do about each.
-const NOT_OF_REPLICATED: [(&str, &str); 19] = [
+const NOT_OF_REPLICATED: [(&str, &str); 20] = [
     ("allocation.faults", "leave it out: it injects faults into ranks"),
     ("run", "leave it out: each of `pairs` and `jobs` has its own command"),
     ("steps", "leave it out, or write `kind: job`"),
@@ -89,6 +89,7 @@ const NOT_OF_REPLICATED: [(&str, &str); 19] = [
     ("health.replace_after", "leave it out: a node that answers again is used again"),
     ("health.min_memory", "leave it out, or write `kind: job`"),
     ("health.hang_after", "write `heartbeat: {period: 1ms, misses: 3}` in the pairs"),
+    ("health.waiting_after", "leave it out: pairs make no calls together"),
     ("health.busy_hang_after", "write `heartbeat: {period: 1ms, misses: 3}` in the pairs"),
     ("halt.after", "use `holdfast halt set --immediate`"),
     ("halt.before", "use `holdfast halt set --immediate`"),

@@ -130,6 +130,9 @@ keys! {
         /// If no rank has called the checkpoint API so long after a launch, this is reported, because nothing is
         /// protected then. For the sources that are such calls, `scr` and `variables`. `none` = never.
         silent_api_after: Option<Duration> = duration_or_none().or(Some(Duration::from_secs(30))),
+        /// If ranks have waited so long in a call for ranks that have not made it, this is reported: the call, the
+        /// ranks that wait, and those that are waited for. `none` = never.
+        waiting_after: Option<Duration> = duration_or_none().or(Some(Duration::from_secs(60))),
         /// The mean time between failures of the job's nodes together, as far as you know it: `12h`. With
         /// `every: auto`, the interval between checkpoints is the best for it. Default: the mean of the job's own
         /// failures, from the first one.

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use holdfast_model::Rank;
+use holdfast_wire::agent::WaitingRanks;
 use holdfast_wire::peer::{CALLS_BYTES, Outcome, ToLeader};
 use holdfast_wire::plan::AcceptedPlan;
 use holdfast_wire::rank::Call;
@@ -126,6 +128,7 @@ const FIRST_CALL: u64 = 1;
 #[derive(Debug)]
 struct WaitingCall {
     call: Call,
+    since: Instant,
     answer: oneshot::Sender<Outcome>,
 }
 
@@ -151,7 +154,7 @@ impl Calls {
             !(abandoned && calls.is_empty())
         });
         let of_seq = waiting.entry(seq).or_default();
-        of_seq.insert(rank, WaitingCall { call: call.clone(), answer });
+        of_seq.insert(rank, WaitingCall { call: call.clone(), since: Instant::now(), answer });
         let complete = of_seq.len() == expected;
         *replaces_agent |= known.insert(rank) && seq > FIRST_CALL;
         // A rank that makes a later call has the results of the earlier ones: those collectives have ended. Ranks that
@@ -173,6 +176,16 @@ impl Calls {
     /// The calls that the leader may not have received, for a new link to it.
     fn repeat(&self) -> Vec<ToLeader> {
         self.open.lock().waiting.iter().flat_map(|(seq, calls)| all(*seq, calls)).collect()
+    }
+
+    /// The ranks of this node that wait in the earliest collective that is not answered.
+    pub fn waiting(&self) -> Option<WaitingRanks> {
+        let open = self.open.lock();
+        let (_, calls) = open.waiting.first_key_value()?;
+        let waiting = || calls.iter().filter(|(_, waiting)| waiting.call.waits_for_other_ranks());
+        let (_, first) = waiting().min_by_key(|(_, waiting)| waiting.since)?;
+        let ranks = waiting().map(|(rank, _)| *rank).collect();
+        Some(WaitingRanks { call: first.call.name().to_owned(), ranks, waits_for: first.since.elapsed() })
     }
 
     /// Removes and returns the ranks of this node that wait for the result of this collective.
@@ -213,7 +226,7 @@ mod tests {
     use super::*;
 
     use holdfast_wire::payload::Payload;
-    use holdfast_wire::rank::LARGEST_CONTRIBUTION;
+    use holdfast_wire::rank::{LARGEST_CONTRIBUTION, ProgramState};
 
     fn ranks(messages: &[ToLeader]) -> Vec<Vec<u32>> {
         let calls = messages.iter().map(|message| match message {
@@ -279,6 +292,20 @@ mod tests {
         assert!(matches!(first.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
         assert_eq!(calls.open.lock().waiting.keys().collect::<Vec<_>>(), [&7]);
         assert!(calls.take(1).is_empty() && calls.take(7).len() == 1);
+    }
+
+    #[test]
+    fn ranks_that_wait_in_a_collective_are_reported_and_those_whose_programs_compute_are_not() {
+        let calls = Calls::default();
+        let waiting = || calls.waiting().map(|waiting| (waiting.call, waiting.ranks));
+        assert_eq!(waiting(), None);
+        let _ = calls.note(Rank(4), 1, Call::Await { state: ProgramState::Running }, 3, false);
+        assert_eq!(waiting(), None);
+        let _ = calls.note(Rank(6), 1, Call::Start, 3, false);
+        let _ = calls.note(Rank(5), 1, Call::Start, 3, false);
+        assert_eq!(waiting(), Some(("start_checkpoint".to_owned(), vec![Rank(5), Rank(6)])));
+        calls.take(1);
+        assert_eq!(waiting(), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use holdfast_core::durable::{self, Durability};
 use holdfast_core::owned::{Access, OwnedDirectory, OwnedError};
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
-use holdfast_wire::agent::{DirectoryHealth, HaltReport, Health, KeptDirectory, QuietRank};
+use holdfast_wire::agent::{DirectoryHealth, HaltReport, Health, KeptDirectory, QuietRank, WaitingRanks};
 use holdfast_wire::run::AgentStart;
 use parking_lot::Mutex;
 use procfs::process::Process;
@@ -38,6 +38,8 @@ const USAGE_CACHED: Duration = Duration::from_secs(1);
 const NOISE: u64 = 16;
 /// Load averages below this count as equal.
 const NO_LOAD: f64 = 0.5;
+/// Ranks that wait in a call for less time are no news.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 /// How long the state of the directories is cached, unless the time limit of a check is shorter.
 const DIRECTORIES_CACHED: Duration = Duration::from_secs(3);
 /// The state of the device is read when a check has taken this long.
@@ -290,7 +292,7 @@ impl HealthMonitor {
         {
             return last.clone();
         }
-        let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet, halt } = status;
+        let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet, waiting, halt } = status;
         let health = Health {
             node,
             generation,
@@ -304,6 +306,7 @@ impl HealthMonitor {
             newest,
             agent_memory: usage.agent_memory,
             quiet,
+            waiting,
             halt,
         };
         let version = published.as_ref().map_or(1, |last| last.version + 1);
@@ -347,6 +350,7 @@ pub struct AgentStatus {
     pub newest: Option<CheckpointId>,
     /// Ranks that have been inactive for long.
     pub quiet: Vec<QuietRank>,
+    pub waiting: Option<WaitingRanks>,
     /// The halt condition that holds.
     pub halt: Option<HaltReport>,
 }
@@ -354,8 +358,14 @@ pub struct AgentStatus {
 impl AgentStatus {
     /// Inactive ranks count as a change in every report: their time has grown.
     fn differs(&self, published: &Health) -> bool {
-        let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet, halt } = self;
+        let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet, waiting, halt } = self;
+        // A wait that is short, as in most calls, or only longer than before is no change.
+        let long = |waiting: &Option<WaitingRanks>| {
+            let long = waiting.as_ref().filter(|waiting| waiting.waits_for >= LONG_WAIT);
+            long.map(|waiting| (waiting.call.clone(), waiting.ranks.clone()))
+        };
         !quiet.is_empty()
+            || long(waiting) != long(&published.waiting)
             || !published.quiet.is_empty()
             || (node, generation, ranks) != (&published.node, &published.generation, &published.ranks)
             || (unauthenticated, newest, halt) != (&published.unauthenticated, &published.newest, &published.halt)
@@ -546,6 +556,7 @@ mod tests {
             unauthenticated: 0,
             newest: Some(CheckpointId(4)),
             quiet: Vec::new(),
+            waiting: None,
             halt: None,
         }
     }
@@ -618,6 +629,23 @@ mod tests {
         set(&monitor, usage(1000, 0.1), 10_000, None);
         assert_eq!(monitor.report(status()).await.version, 6);
         assert_eq!(monitor.report(status()).await.version, 6);
+    }
+
+    #[tokio::test]
+    async fn a_wait_makes_a_new_version_when_it_is_long_and_when_other_ranks_wait() {
+        let monitor = monitor(Vec::new());
+        set(&monitor, usage(1000, 0.1), 10_000, None);
+        let wait = async |ranks: &[u32], millis| {
+            let ranks = ranks.iter().map(|rank| Rank(*rank)).collect();
+            let call = "start_checkpoint".to_owned();
+            let waiting = WaitingRanks { call, ranks, waits_for: Duration::from_millis(millis) };
+            monitor.report(AgentStatus { waiting: Some(waiting), ..status() }).await.version
+        };
+        assert_eq!(monitor.report(status()).await.version, 1);
+        assert_eq!((wait(&[3], 10).await, wait(&[3], 990).await), (1, 1));
+        assert_eq!((wait(&[3], 1200).await, wait(&[3], 70_000).await), (2, 2));
+        assert_eq!(wait(&[3, 4], 70_250).await, 3);
+        assert_eq!(monitor.report(status()).await.version, 4, "they have their answers");
     }
 
     #[tokio::test]

@@ -271,6 +271,7 @@ async fn poll(
         unauthenticated: agent.unauthenticated.load(Ordering::Relaxed),
         newest: agent.store.flush.newest(),
         quiet: agent.watchdog.quiet(generation, Instant::now()),
+        waiting: collectives.participation().and_then(|part| part.calls.waiting()),
         halt: agent.halt.report(&moment(&collectives)),
     };
     let instance = agent.instance;

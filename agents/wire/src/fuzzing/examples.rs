@@ -23,7 +23,7 @@ use holdfast_wire::agent::{
     AgentEvent, CheckpointReply, CheckpointRequest, CopyRequest, DirectoryHealth, EndRunRequest, FaultRequest,
     FlushedNote, ForgetRequest, HaltReport, HaltRequest, Health, KeptDirectory, KillRequest, KnownHealth, NodeFault,
     NumberedEvent, PeersUpdate, PollReply, PollRequest, PulseRequest, QuietRank, RebuildRequest, RequestState,
-    RequestedCheckpoint, StackRequest, TerminateRequest, VerifyRequest,
+    RequestedCheckpoint, StackRequest, TerminateRequest, VerifyRequest, WaitingRanks,
 };
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::pairs::{
@@ -522,6 +522,8 @@ pub fn poll_reply() -> PollReply {
         quiet_for: Duration::from_secs(7),
         idle_for: Duration::from_secs(5),
     };
+    let waiting =
+        WaitingRanks { call: "start_checkpoint".to_owned(), ranks: vec![Rank(0)], waits_for: Duration::from_secs(70) };
     let directory = DirectoryHealth {
         path: BASE.to_owned(),
         fault: Some("too small".to_owned()),
@@ -542,6 +544,7 @@ pub fn poll_reply() -> PollReply {
         newest: Some(checkpoint),
         agent_memory: 1 << 24,
         quiet: vec![quiet],
+        waiting: Some(waiting),
         halt: Some(HaltReport { reason: "JOB_HALTED".to_owned(), immediate: true, ends: Some(4_000_000_000) }),
     };
     PollReply {

@@ -34,6 +34,7 @@ mod peer_updates;
 mod stages;
 mod supersede;
 mod takeover;
+mod waits;
 
 impl Machine {
     /// The first actions; after [`restore`](Self::restore), the actions that were under way, repeated.
@@ -117,6 +118,7 @@ impl Machine {
             Event::StepLost { generation, reason } => self.step_lost(now, generation, reason, out),
             Event::Printed { generation } => self.with_watchdog(generation, |watch| watch.printed(now)),
             Event::RanksQuiet { node, generation, ranks } => self.ranks_quiet(now, node, generation, ranks, out),
+            Event::RanksWait { node, generation, waiting } => self.ranks_wait(now, node, generation, waiting),
             Event::StacksSaved { generation } => self.stacks_saved(now, generation, out),
             Event::Restarted { generation, from, protected, fetched_in, written_by } => {
                 if self.generation() == generation {
@@ -191,7 +193,10 @@ impl Machine {
             | Phase::CheckingAllocation
             | Phase::Preparing => self.launch_until(),
             Phase::Settling { until } => Some(self.launch_until().map_or(*until, |limit| limit.min(*until))),
-            Phase::Running => self.halt_deadline().into_iter().chain(self.api_silence_at()).min(),
+            Phase::Running => {
+                let reports = self.api_silence_at().into_iter().chain(self.wait_reported_at());
+                self.halt_deadline().into_iter().chain(reports).min()
+            }
             Phase::Ending { .. } | Phase::CheckingProgress | Phase::Stopping | Phase::Draining => None,
         }
     }

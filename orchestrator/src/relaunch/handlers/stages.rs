@@ -250,6 +250,7 @@ impl Machine {
         self.state.history.push(PastGeneration { generation, launched: now, ..PastGeneration::default() });
         self.set_phase(Phase::Running);
         self.watchdog.begin(now);
+        self.waits.begin();
         self.record(LogEvent::GenerationLaunched { generation, relaunches }, out);
         out.push(Action::Launch { generation, placement: self.current_placement() });
     }
@@ -277,6 +278,7 @@ impl Machine {
         } else if self.state.head.phase == Phase::Running {
             self.check_halt(now, out);
             self.check_api_calls(now, out);
+            self.check_waits(now, out);
         } else if let Phase::Settling { until } = self.state.head.phase
             && now >= until
         {

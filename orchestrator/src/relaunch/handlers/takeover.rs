@@ -15,6 +15,7 @@ impl Machine {
         // Signals are counted from the beginning of this process.
         (self.state.head.signal, self.state.head.signals) = (None, 0);
         self.watchdog.begin(now);
+        self.waits.begin();
         for position in 0..self.state.nodes.len() as u32 {
             if self.state.nodes[position as usize].is_starting()
                 && let NodeStatus::Starting(starting) = &mut self.state.nodes.change(position).status

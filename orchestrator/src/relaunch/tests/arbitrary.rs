@@ -11,6 +11,7 @@ use crate::allocation::AgentPresence;
 use crate::launch::Obstacle;
 use crate::relaunch::*;
 use holdfast_testkit::Dice;
+use holdfast_wire::agent::WaitingRanks;
 
 pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Event {
     let node = match dice.below(30) {
@@ -60,6 +61,11 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         50 | 51 => Event::RankExited { generation, rank, end },
         52 => Event::StepEnded { generation, end },
         53 if dice.percent(30) => Event::StepLost { generation, reason },
+        53 if dice.percent(30) => {
+            let ranks = vec![rank; dice.below(3) as usize];
+            let waiting = WaitingRanks { call: reason, ranks, waits_for: ms(dice.below(90_000)) };
+            Event::RanksWait { node, generation, waiting: dice.percent(70).then_some(waiting) }
+        }
         54 => Event::Restarted {
             generation,
             from: dice.percent(50).then_some(CheckpointId(dice.below(9))),

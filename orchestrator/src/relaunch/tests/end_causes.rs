@@ -4,7 +4,7 @@ use crate::events::{EndCause, LogEvent, StopReason};
 use holdfast_model::{CheckpointId, Generation, Rank, RankEnd};
 use std::collections::BTreeMap;
 
-use holdfast_wire::agent::QuietRank;
+use holdfast_wire::agent::{QuietRank, WaitingRanks};
 
 use super::world::{World, config, ms, name};
 use crate::exit;
@@ -288,6 +288,36 @@ fn a_rank_that_moves_while_its_stack_is_saved_does_not_hang() {
         world.happens(event);
     }
     assert_eq!(world.causes().len(), 1);
+}
+
+#[test]
+fn ranks_that_wait_for_others_are_reported_once_and_nothing_is_ended() {
+    let mut world = World::running_with(Config { waiting_after: Some(ms(60_000)), ..config(6, 4) });
+    let generation = Generation(1);
+    let wait = |at: usize, millis: u64| {
+        let (call, ranks) = ("init".to_owned(), vec![Rank(at as u32)]);
+        let waiting = Some(WaitingRanks { call, ranks, waits_for: ms(millis) });
+        Event::RanksWait { node: name(at), generation, waiting }
+    };
+    world.happens(wait(0, 2000));
+    world.happens(wait(3, 1000));
+    let reported = |world: &World| {
+        let waits = world.actions.iter().filter_map(|action| match action {
+            Action::Record(LogEvent::RanksWait { wait, .. }) => Some(wait.to_string()),
+            _ => None,
+        });
+        waits.collect::<Vec<String>>()
+    };
+    world.passes(ms(57_000));
+    assert_eq!(reported(&world), Vec::<String>::new());
+    world.passes(ms(3_000));
+    let text = "rank 0 and 1 other rank wait in init for ranks 1-2, for 1min so far";
+    assert_eq!(reported(&world), [text]);
+    world.passes(ms(60_000));
+    assert_eq!(reported(&world).len(), 1);
+    // An agent of an earlier generation reports late.
+    world.happens(Event::RanksWait { node: name(1), generation: Generation(0), waiting: None });
+    assert_eq!((world.causes().len(), world.machine.explain().phase), (0, Activity::Running));
 }
 
 #[test]

@@ -1,0 +1,42 @@
+//! Ranks that wait in a call for others: who waits for whom is in the log and in `status`.
+
+use serde_json::json;
+
+use crate::job::Job;
+use crate::world::World;
+
+#[test]
+fn ranks_that_wait_for_another_are_named_in_log_and_status() {
+    let world = World::new();
+    // After the last step, before all ranks add up the checksum together, rank 2 stops.
+    let job = Job::new(&world, 0).health("waiting_after: 2s").heat("--hang-at 40 --hang-rank 2");
+    let mut running = job.start();
+    let event = running.sees_event("ranks_wait");
+    assert_eq!((&event["generation"], &event["call"]), (&json!(1), &json!("allgather")), "{event}");
+    assert!(event["missing"].as_array().unwrap().contains(&json!(2)), "{event}");
+    assert!(event["millis"].as_u64().unwrap() >= 2000, "{event}");
+    let status = || job.command(&["status", "--json"], 0).json()["waiting"].clone();
+    world.wait("the three others wait", || {
+        let waiting = status();
+        let found = (&waiting["rank"], &waiting["waiting"], &waiting["missing"]);
+        (found == (&json!(0), &json!(3), &json!([2]))).then_some(())
+    });
+    let shown = job.command(&["status"], 0);
+    shown.prints(&["waiting: rank 0 and 2 other ranks wait in allgather for rank 2, for "]);
+    job.command(&["halt", "set", "--immediate"], 0);
+    running.ends_with(75).prints(&["wait in allgather for rank"]);
+    assert_eq!(world.all("ranks_wait").len(), 1, "once in a wait");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn wait_is_not_reported_without_the_key_and_short_waits_are_not_shown() {
+    let world = World::new();
+    let job = Job::new(&world, 0).health("waiting_after: none").holding_after(2);
+    let mut running = job.start();
+    running.sees_checkpoint(2);
+    assert_eq!(job.command(&["status", "--json"], 0).json()["waiting"], json!(null));
+    job.go_on();
+    running.ends_with(0);
+    assert_eq!(world.all("ranks_wait").len(), 0);
+}
