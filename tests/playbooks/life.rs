@@ -58,11 +58,13 @@ fn checks(machines: &Machines, site: &serde_json::Value) {
     strict["holdfast_check_free_bytes"] = json!(1_u64 << 60);
     let refused = machines.play("check.yaml", &strict);
     assert!(!refused.success && refused.output.contains("cannot be used by user1"), "{}", refused.output);
-    // One node whose site configuration was changed by hand.
-    machines.on(1, "echo SCR_CACHE_SIZE=7 >/etc/holdfast/scr.conf");
+    // One node whose site configuration was changed by hand, and the mode of a header.
+    machines.on(1, "echo SCR_CACHE_SIZE=7 >/etc/holdfast/scr.conf && chmod 600 /usr/local/include/scr.h");
     let refused = machines.play("check.yaml", site);
     assert!(!refused.success && refused.output.contains("scr.conf is not that of node0"), "{}", refused.output);
-    assert_eq!(machines.play("install.yaml", site).well().changed, 1);
+    // The configuration, the header, and then the loader's cache.
+    assert_eq!(machines.play("install.yaml", site).well().changed, 3);
+    assert_eq!(machines.on(1, "stat -c %a /usr/local/include/scr.h"), "644\n");
 }
 
 fn drains(machines: &Machines) {
