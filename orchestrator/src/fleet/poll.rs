@@ -424,6 +424,7 @@ mod tests {
             newest: None,
             agent_memory: 0,
             quiet: vec![],
+            waiting: None,
             halt: None,
         };
         let event =

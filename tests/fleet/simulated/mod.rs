@@ -383,6 +383,7 @@ impl Agent {
             newest: None,
             agent_memory: 20 << 20,
             quiet: Vec::new(),
+            waiting: None,
             halt: None,
         };
         json(&PollReply { instance, health_version: state.health_version, health, events, progress: Vec::new() })
