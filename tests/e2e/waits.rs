@@ -9,7 +9,8 @@ use crate::world::World;
 fn ranks_that_wait_for_another_are_named_in_log_and_status() {
     let world = World::new();
     // After the last step, before all ranks add up the checksum together, rank 2 stops.
-    let job = Job::new(&world, 0).health("waiting_after: 2s").heat("--hang-at 40 --hang-rank 2");
+    let once = format!("--hang-at 40 --hang-rank 2 --hang-once {}", world.path("hung").display());
+    let job = Job::new(&world, 0).health("waiting_after: 2s").heat(&once);
     let mut running = job.start();
     let event = running.sees_event("ranks_wait");
     assert_eq!((&event["generation"], &event["call"]), (&json!(1), &json!("allgather")), "{event}");
