@@ -286,6 +286,15 @@ pub struct WaitingRanks {
     pub waits_for: Duration,
 }
 
+impl WaitingRanks {
+    /// Ranks make each call one after the other: they wait for less time without a reason.
+    pub const LONG: Duration = Duration::from_secs(1);
+
+    pub fn is_long(&self) -> bool {
+        self.waits_for >= Self::LONG
+    }
+}
+
 /// One of a node's directories.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DirectoryHealth {

@@ -94,8 +94,6 @@ pub enum Awaited {
 /// The time between two looks of `--watch`, and of `--wait`.
 const WATCHED_EVERY: Duration = Duration::from_secs(1);
 const AWAITED_EVERY: Duration = Duration::from_millis(250);
-/// A wait of less time is not shown: ranks come to each call one after the other.
-const LONG_WAIT: Duration = Duration::from_secs(1);
 /// The last failures that are shown; `holdfast report` has all of them.
 const FAILURES: usize = 3;
 /// To the first column of the first line, and the rest of the screen is empty.
@@ -272,14 +270,13 @@ impl Status {
         nodes.into_iter().map(line).collect()
     }
 
-    /// Ranks that wait in a call for others, unless they have waited for a moment only.
+    /// Ranks that have waited long in a call for others.
     fn wait(&self) -> Option<Wait> {
         let running = self.health.values().filter(|health| health.generation == self.job.state.generation());
         let mut reports: Vec<&WaitingRanks> = running.filter_map(|health| health.waiting.as_ref()).collect();
         reports.sort_by_key(|waiting| Reverse(waiting.waits_for));
-        let lasts = reports.first()?.waits_for;
-        let ranks = self.job.state.snapshot.as_ref()?.ranks()?;
-        (lasts >= LONG_WAIT).then(|| Wait::of(reports, lasts, ranks, |_| false))?
+        let longest = reports.first().filter(|waiting| waiting.is_long())?;
+        Wait::of(reports.iter().copied(), longest.waits_for, self.job.state.snapshot.as_ref()?.ranks()?, |_| false)
     }
 
     fn checkpoint(&self) -> Option<CheckpointId> {

@@ -63,13 +63,14 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Wait { call, rank, waiting, missing, missing_count, have_ended, millis } = self;
         write!(f, "rank {rank}")?;
-        match waiting - 1 {
+        // The event may have been written by another program.
+        match waiting.saturating_sub(1) {
             0 => write!(f, " waits")?,
             1 => write!(f, " and 1 other rank wait")?,
             others => write!(f, " and {others} other ranks wait")?,
         }
         write!(f, " in {call} for {}", ranks_text(missing))?;
-        match missing_count - missing.len() as u32 {
+        match missing_count.saturating_sub(missing.len() as u32) {
             0 => {}
             more => write!(f, " and {more} more")?,
         }
@@ -101,6 +102,10 @@ mod tests {
         let last = "rank 99 waits in init for ranks 0-15 and 83 more, for 1min15s so far";
         expect(text(&[99], 100, false), last);
         assert_eq!(text(&[0, 1], 2, false), None);
+        let event = r#"{"call": "init", "rank": 0, "waiting": 0, "missing": [1, 2], "missing_count": 1,
+            "have_ended": false, "millis": 2000}"#;
+        let written: Wait = serde_json::from_str(event).unwrap();
+        assert_eq!(written.to_string(), "rank 0 waits in init for ranks 1-2, for 2s so far");
         assert_eq!(text(&[], 2, false), None);
     }
 }

@@ -11,9 +11,6 @@ use holdfast_wire::agent::WaitingRanks;
 
 use crate::events::Wait;
 
-/// A rank that waits for less time is not waiting: the agents ask about their ranks several times in it.
-const SHORTEST: Duration = Duration::from_secs(1);
-
 /// The observations of the ranks of a generation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits {
@@ -34,7 +31,7 @@ impl Waits {
     /// Records an agent's report in place of its last one.
     pub(super) fn report(&mut self, now: Duration, node: NodeName, waiting: Option<WaitingRanks>) {
         self.forget(&node);
-        if let Some(waiting) = waiting.filter(|waiting| waiting.waits_for >= SHORTEST) {
+        if let Some(waiting) = waiting.filter(WaitingRanks::is_long) {
             let since = now.saturating_sub(waiting.waits_for);
             self.ranks += waiting.ranks.len();
             self.by_time.insert((since, node.clone()));

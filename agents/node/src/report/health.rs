@@ -38,8 +38,6 @@ const USAGE_CACHED: Duration = Duration::from_secs(1);
 const NOISE: u64 = 16;
 /// Load averages below this count as equal.
 const NO_LOAD: f64 = 0.5;
-/// Ranks that wait in a call for less time are no news.
-const LONG_WAIT: Duration = Duration::from_secs(1);
 /// How long the state of the directories is cached, unless the time limit of a check is shorter.
 const DIRECTORIES_CACHED: Duration = Duration::from_secs(3);
 /// The state of the device is read when a check has taken this long.
@@ -359,17 +357,17 @@ impl AgentStatus {
     /// Inactive ranks count as a change in every report: their time has grown.
     fn differs(&self, published: &Health) -> bool {
         let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet, waiting, halt } = self;
-        // A wait that is short, as in most calls, or only longer than before is no change.
-        let long = |waiting: &Option<WaitingRanks>| {
-            let long = waiting.as_ref().filter(|waiting| waiting.waits_for >= LONG_WAIT);
-            long.map(|waiting| (waiting.call.clone(), waiting.ranks.clone()))
-        };
         !quiet.is_empty()
-            || long(waiting) != long(&published.waiting)
+            || long_wait(waiting.as_ref()) != long_wait(published.waiting.as_ref())
             || !published.quiet.is_empty()
             || (node, generation, ranks) != (&published.node, &published.generation, &published.ranks)
             || (unauthenticated, newest, halt) != (&published.unauthenticated, &published.newest, &published.halt)
     }
+}
+
+/// The call and the ranks of a long wait. One that only lasts longer than before is no change.
+fn long_wait(waiting: Option<&WaitingRanks>) -> Option<(&String, &[Rank])> {
+    waiting.filter(|waiting| waiting.is_long()).map(|waiting| (&waiting.call, &*waiting.ranks))
 }
 
 /// Checks the directories one after the other. The lock is not held during a check.
