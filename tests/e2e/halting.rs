@@ -234,6 +234,27 @@ fn nothing_is_relaunched_until_silent_agent_has_reported_its_halt_conditions() {
 }
 
 #[test]
+fn halt_is_set_on_nodes_that_are_too_busy_to_answer_at_once() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).holding_after(4);
+    job.down_after = "5min";
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    let agents: Vec<u32> = (0..4).map(|node| world.agent_pid(&format!("node{node}"))).collect();
+    agents.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    let mut command = world.holdfast(["halt", "set", "--now=BUSY"]);
+    command.arg(job.spec());
+    let halting = world.start(command);
+    // Longer than a command waits for the first answer.
+    std::thread::sleep(Duration::from_secs(3));
+    agents.iter().for_each(|pid| signal(*pid, Signal::CONT));
+    halting.ends_with(0);
+    job.go_on();
+    running.ends_with(75).prints(&["halted: BUSY"]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn ranks_are_halted_before_end_of_allocation_and_drain_is_complete_before_it() {
     let world = World::new();
     let job =

@@ -24,6 +24,8 @@ use crate::spec::Environment;
 
 /// Time limit for the answer of an agent; agents that do not answer are left out.
 const WITHIN: Duration = Duration::from_secs(2);
+/// As `WITHIN`, when no agent has answered although the orchestrator runs: the nodes are busy.
+const OF_BUSY_NODES: Duration = Duration::from_secs(10);
 
 /// A job with a client for its agents.
 pub(super) struct RunningJob {
@@ -151,15 +153,11 @@ impl RunningJob {
     where
         F: Future<Output = Result<R, RequestError>>,
     {
-        let Some(client) = self.client.clone() else { return Err(self.not_running()) };
-        let agents: Vec<_> = self.state.running.values().map(|record| record.address).collect();
-        let answers = client.each(agents, |address| tokio::time::timeout(WITHIN, ask(client.clone(), address)));
         let (mut found, mut refused) = (Vec::new(), None);
-        for answer in answers.await.into_iter().flatten() {
+        for (_, answer) in self.answers(|client, address, _| ask(client, address)).await {
             match answer {
                 Ok(reply) => found.push(reply),
-                Err(error) if error.is_refusal() => refused = Some(error),
-                Err(_) => {}
+                Err(error) => refused = Some(error),
             }
         }
         match refused {
@@ -169,23 +167,45 @@ impl RunningJob {
         }
     }
 
-    /// The answers of the agents that answer.
-    async fn answers<R, F>(&self, ask: impl Fn(AgentClient, SocketAddr) -> F) -> BTreeMap<NodeName, R>
+    /// The answers and refusals of the agents that answer within the time that `ask` gets.
+    async fn answers<R, F>(
+        &self,
+        ask: impl Fn(AgentClient, SocketAddr, Duration) -> F,
+    ) -> Vec<(NodeName, Result<R, RequestError>)>
     where
         F: Future<Output = Result<R, RequestError>>,
     {
-        let Some(client) = &self.client else { return BTreeMap::new() };
-        let answers = client.each(&self.state.running, |(node, record)| {
-            let answer = ask(client.clone(), record.address);
-            async move { Some((node.clone(), answer.await.ok()?)) }
-        });
-        answers.await.into_iter().flatten().collect()
+        let Some(client) = &self.client else { return Vec::new() };
+        let limits = [Some(WITHIN), self.has_orchestrator.then_some(OF_BUSY_NODES)];
+        for limit in limits.into_iter().flatten() {
+            let answers = client.each(&self.state.running, |(node, record)| {
+                let answer = tokio::time::timeout(limit, ask(client.clone(), record.address, limit));
+                async move {
+                    let answer = answer.await.ok()?;
+                    let is_answer = answer.as_ref().map_or_else(RequestError::is_refusal, |_| true);
+                    is_answer.then(|| (node.clone(), answer))
+                }
+            });
+            let answers: Vec<_> = answers.await.into_iter().flatten().collect();
+            if !answers.is_empty() {
+                return answers;
+            }
+        }
+        Vec::new()
+    }
+
+    /// As [`answers`](Self::answers), without refusals.
+    async fn known<R, F>(&self, ask: impl Fn(AgentClient, SocketAddr, Duration) -> F) -> BTreeMap<NodeName, R>
+    where
+        F: Future<Output = Result<R, RequestError>>,
+    {
+        self.answers(ask).await.into_iter().filter_map(|(node, answer)| Some((node, answer.ok()?))).collect()
     }
 
     /// The health of every agent that answers.
     pub(super) async fn health(&self) -> BTreeMap<NodeName, Health> {
-        let answers = self.answers(|client, address| async move {
-            client.poll(address, &PollRequest::HEALTH_ONLY, WITHIN).await.map(|reply| reply.health)
+        let answers = self.known(|client, address, within| async move {
+            client.poll(address, &PollRequest::HEALTH_ONLY, within).await.map(|reply| reply.health)
         });
         answers.await
     }
@@ -194,9 +214,9 @@ impl RunningJob {
     pub(super) async fn pairs(&self) -> Overview {
         let Some(pairs) = &self.state.pairs else { return Overview::default() };
         let epoch = pairs.epoch;
-        let reports = self.answers(|client, address| async move {
+        let reports = self.known(|client, address, within| async move {
             let request = PairsSync { epoch, ..PairsSync::default() };
-            client.pairs_sync(address, &request, WITHIN).await.map(|report| (report.pairs, report.jobs))
+            client.pairs_sync(address, &request, within).await.map(|report| (report.pairs, report.jobs))
         });
         Overview::new(&pairs.places, &pairs.progress.finished, &reports.await)
     }
@@ -204,9 +224,9 @@ impl RunningJob {
     /// The directories in which programs of users find their copies, of the agents that answer.
     pub(super) async fn clients(&self) -> BTreeMap<NodeName, PathBuf> {
         let epoch = self.state.pairs.as_ref().map_or(0, |pairs| pairs.epoch);
-        let answers = self.answers(|client, address| async move {
+        let answers = self.known(|client, address, within| async move {
             let request = PairsSync { epoch, ..PairsSync::default() };
-            client.pairs_sync(address, &request, WITHIN).await.map(|report| report.clients)
+            client.pairs_sync(address, &request, within).await.map(|report| report.clients)
         });
         answers.await
     }
