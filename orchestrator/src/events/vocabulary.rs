@@ -340,8 +340,7 @@ vocabulary! {
     ApiNotCalled {
         generation: Generation,
     },
-    /// Ranks have waited in a call that all ranks make together, for `health.waiting_after`: other ranks have not made
-    /// it. Since 1.16.
+    /// Ranks have waited for `health.waiting_after` in a call that other ranks have not made. Since 1.16.
     RanksWait {
         generation: Generation,
         /// `call`, that of the rank that has waited longest; `rank`, the lowest that waits; `waiting`, the number that
