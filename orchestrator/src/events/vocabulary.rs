@@ -343,9 +343,7 @@ vocabulary! {
     /// Ranks have waited for `health.waiting_after` in a call that other ranks have not made. Since 1.16.
     RanksWait {
         generation: Generation,
-        /// `call`, that of the rank that has waited longest; `rank`, the lowest that waits; `waiting`, the number that
-        /// wait; `missing`, the lowest ranks, at most 16, that are waited for; `missing_count`, the number of these;
-        /// `have_ended`, true if all of them have ended and will not make the call; `millis`, since the first call.
+        /// `call`, `rank`, `waiting`, `missing`, `missing_count`, `have_ended`, `millis`: see `docs/libscr.md`.
         #[serde(flatten)]
         wait: Wait,
     },
