@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use holdfast::events::reader::Reader;
 use holdfast::job::state::JobState;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tempfile::TempDir;
 
 /// Time limit of every wait. A job of these tests takes a second or two on an idle machine.
@@ -243,6 +243,17 @@ impl World {
     /// The content of `.holdfast/job.json` and its journal.
     pub fn state(&self) -> Value {
         state_of(&self.prefix())
+    }
+
+    /// Waits until the state on disk has this checkpoint, and what followed from the last restart: an orchestrator that
+    /// takes over or drains then begins with that.
+    pub fn sees_recorded(&self, checkpoint: u64) {
+        self.wait("the state on disk", || {
+            let state = self.state();
+            let superseding = &state["snapshot"]["head"]["superseding"];
+            let is_over = superseding.as_object().is_none_or(Map::is_empty);
+            (is_over && state["explanation"]["newest"].as_u64() >= Some(checkpoint)).then_some(())
+        });
     }
 
     /// The content of `.holdfast/job.secret`: key and token of the running job.
