@@ -276,7 +276,9 @@ impl Status {
         let mut reports: Vec<&WaitingRanks> = running.filter_map(|health| health.waiting.as_ref()).collect();
         reports.sort_by_key(|waiting| Reverse(waiting.waits_for));
         let longest = reports.first().filter(|waiting| waiting.is_long())?;
-        Wait::of(reports.iter().copied(), longest.waits_for, self.job.state.snapshot.as_ref()?.ranks()?, |_| false)
+        let snapshot = self.job.state.snapshot.as_ref()?;
+        let has_ended = |rank| snapshot.has_ended(rank);
+        Wait::of(reports.iter().copied(), longest.waits_for, snapshot.ranks()?, has_ended)
     }
 
     fn checkpoint(&self) -> Option<CheckpointId> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Generation, NodeName};
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::classify::ActiveGeneration;
@@ -254,6 +254,11 @@ impl Snapshot {
             nodes: self.nodes.iter().map(NodeState::in_next_run).collect::<Vec<_>>().into(),
             ..self.next_step()
         }
+    }
+
+    /// True if this rank of the generation under way has ended.
+    pub fn has_ended(&self, rank: Rank) -> bool {
+        self.active.as_ref().is_some_and(|active| active.ended.contains_key(&rank))
     }
 
     /// The number of ranks of the last placement; `None` before the first.

@@ -292,15 +292,12 @@ fn a_rank_that_moves_while_its_stack_is_saved_does_not_hang() {
 
 #[test]
 fn ranks_that_wait_for_others_are_reported_once_and_nothing_is_ended() {
-    let mut world = World::running_with(Config { waiting_after: Some(ms(60_000)), ..config(6, 4) });
     let generation = Generation(1);
     let wait = |at: usize, millis: u64| {
         let (call, ranks) = ("init".to_owned(), vec![Rank(at as u32)]);
         let waiting = Some(WaitingRanks { call, ranks, waits_for: ms(millis) });
         Event::RanksWait { node: name(at), generation, waiting }
     };
-    world.happens(wait(0, 2000));
-    world.happens(wait(3, 1000));
     let reported = |world: &World| {
         let waits = world.actions.iter().filter_map(|action| match action {
             Action::Record(LogEvent::RanksWait { wait, .. }) => Some(wait.to_string()),
@@ -308,6 +305,14 @@ fn ranks_that_wait_for_others_are_reported_once_and_nothing_is_ended() {
         });
         waits.collect::<Vec<String>>()
     };
+    // `health.waiting_after: none`.
+    let mut world = World::running_with(Config { waiting_after: None, ..config(6, 4) });
+    world.happens(wait(0, 2000));
+    world.passes(ms(120_000));
+    assert_eq!(reported(&world), Vec::<String>::new());
+    let mut world = World::running_with(Config { waiting_after: Some(ms(60_000)), ..config(6, 4) });
+    world.happens(wait(0, 2000));
+    world.happens(wait(3, 1000));
     world.passes(ms(57_000));
     assert_eq!(reported(&world), Vec::<String>::new());
     world.passes(ms(3_000));
