@@ -672,7 +672,7 @@ fn a_file_that_the_program_has_open_when_the_save_command_ends_is_no_part_of_a_c
     let world = World::new();
     let program = PROGRAM.replace("until [ -e", "exec 9>journal.$HOLDFAST_RANK\nuntil [ -e");
     // The same file, not a copy.
-    let save = r#"cd "$1"; mv "journal.$HOLDFAST_RANK" "$HOLDFAST_CHECKPOINT_DIR/journal""#;
+    let save = r#"cd "$1"; until mv "journal.$HOLDFAST_RANK" "$HOLDFAST_CHECKPOINT_DIR/journal"; do sleep 0.02; done"#;
     let mut running = start_program(&world, &program, save, EVERY, "");
     let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("/checkpoint/journal is still open for writing by sh ("), "{reason}");
