@@ -231,6 +231,7 @@ fn job_states() -> Vec<Vec<u8>> {
         let progress = Progress {
             stage,
             halt_set: true,
+            allocation_end: Some(1),
             keeps_data: true,
             first_launch_ms: Some(7),
             faults_injected: [1].into(),

@@ -9,7 +9,7 @@ const PAGE: &str = include_str!("../../docs/exit-codes.md");
 
 /// Commands in a directory with a faulty spec `bad.yaml`, a valid one `good.yaml`, a damaged index in `damaged/`, and a
 /// file `text` of unknown format, with their exit codes.
-const CASES: [(&[&str], i32); 33] = [
+const CASES: [(&[&str], i32); 34] = [
     (&["run"], 64),
     (&["run", "--dry-run", "good.yaml"], 0),
     (&["run", "bad.yaml"], 78),
@@ -21,6 +21,7 @@ const CASES: [(&[&str], i32); 33] = [
     (&["drain", "--prefix", "missing"], 69),
     (&["status", "--prefix", "missing"], 69),
     (&["status", "bad.yaml"], 78),
+    (&["top"], 64),
     (&["halt", "list", "--prefix", "missing"], 69),
     (&["halt", "list", "bad.yaml"], 78),
     (&["index", "list", "--prefix", "missing"], 69),

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 46] = [
+const COMMANDS: [&[&str]; 47] = [
     &["run"],
     &["init"],
     &["rehearse"],
@@ -29,6 +29,7 @@ const COMMANDS: [&[&str]; 46] = [
     &["pairs", "fail-back"],
     &["pairs", "restart"],
     &["status"],
+    &["top"],
     &["report"],
     &["inspect"],
     &["verify"],

@@ -23,14 +23,18 @@ fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// For each file, the paths of what the schema refuses.
+/// For each spec, the paths of what the schema refuses.
 fn refused(files: &[PathBuf]) -> Vec<String> {
+    refused_by(&project().join("configs/spec.schema.json"), files)
+}
+
+fn refused_by(schema: &Path, files: &[PathBuf]) -> Vec<String> {
     let known = Command::new("/usr/bin/python3").args(["-c", "import jsonschema, yaml"]).output();
     if !known.is_ok_and(|ran| ran.status.success()) {
         ignore("Debian's python3-jsonschema and python3-yaml are not installed");
     }
     let mut command = Command::new("/usr/bin/python3");
-    command.args(["-c", VALIDATE]).arg(project().join("configs/spec.schema.json")).args(files);
+    command.args(["-c", VALIDATE]).arg(schema).args(files);
     let ran = command.output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8(ran.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -93,4 +97,76 @@ fn schema_refuses_what_check_refuses_in_one_key() {
     let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 3}");
     std::fs::write(world.path("job.yaml"), job.yaml()).unwrap();
     assert_eq!(refused(&[world.path("job.yaml")]), ["[]"]);
+}
+
+#[test]
+fn schema_of_events_accepts_every_line_of_a_log_and_refuses_others() {
+    let world = World::new();
+    let job = Job::new(&world, 2).faults("{node: 1, after_checkpoint: 2}").flush("{every: 2}");
+    job.run(0);
+    let log = world.prefix().join(".holdfast/events.jsonl");
+    let events = world.events();
+    for name in ["node_down", "failure_explained", "restarted", "checkpoint_protected", "flushed", "drained"] {
+        assert!(events.iter().any(|event| event["event"] == name), "{name}");
+    }
+    let schema = world.write("event.schema.json", &world.run(world.holdfast(["schema", "events"])).with_code(0).out);
+    // A line as a file: what reads YAML reads JSON.
+    let lines = |lines: &[String]| {
+        let files = lines.iter().enumerate().map(|(at, line)| world.write(&format!("{at}.json"), line));
+        refused_by(&schema, &files.collect::<Vec<_>>())
+    };
+    let logged: Vec<String> = std::fs::read_to_string(log).unwrap().lines().map(str::to_owned).collect();
+    assert!(logged.len() > 20);
+    for (line, refused) in logged.iter().zip(lines(&logged)) {
+        assert_eq!(refused, "[]", "{line}");
+    }
+    let change = |name: &str, field: &str, value: serde_json::Value| {
+        let mut event = events.iter().find(|event| event["event"] == name).unwrap().clone();
+        event[field] = value;
+        event.to_string()
+    };
+    let wrong = [
+        change("flushed", "checkpoint", "four".into()),
+        change("node_down", "ranks", serde_json::json!([-1])),
+        change("restarted", "millis", serde_json::Value::Null),
+        change("job_started", "event", "job_begun".into()),
+        change("job_started", "time", serde_json::Value::Null),
+    ];
+    assert_eq!(
+        lines(&wrong),
+        ["['checkpoint']", "['ranks.0']", "['millis']", "['event']", "['time']"].map(str::to_owned)
+    );
+}
+
+#[test]
+fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents() {
+    let world = World::new();
+    let schema = |of: &str| {
+        let printed = world.run(world.holdfast(["schema", of])).with_code(0).out;
+        world.write(&format!("{of}.schema.json"), &printed)
+    };
+    let (of_status, of_error) = (schema("status"), schema("error"));
+    let document = |name: &str, text: &str| [world.write(&format!("{name}.json"), text)];
+
+    let job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 2}");
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    let while_running = job.command(&["status", "--json"], 0).out;
+    assert_eq!(refused_by(&of_status, &document("running", &while_running)), ["[]"], "{while_running}");
+    job.go_on();
+    running.ends_with(0);
+    let at_the_end = job.command(&["status", "--json"], 0).out;
+    assert_eq!(refused_by(&of_status, &document("ended", &at_the_end)), ["[]"], "{at_the_end}");
+    let mut changed: serde_json::Value = serde_json::from_str(&at_the_end).unwrap();
+    assert!(changed["failures"][0].as_str().unwrap().contains("node1"), "{changed}");
+    (changed["nodes"][0]["state"], changed["checkpoint"]) = ("lost".into(), "4".into());
+    let refused = refused_by(&of_status, &document("changed", &changed.to_string()));
+    assert_eq!(refused, ["['checkpoint', 'nodes.0.state']"]);
+
+    let missing = world.run(world.holdfast(["status", "--json", "--prefix", "missing"])).with_code(69).out;
+    assert_eq!(refused_by(&of_error, &document("missing", &missing)), ["[]"], "{missing}");
+    world.write("bad.yaml", "run: {comand: [x]}\n");
+    let mistaken = world.run(world.holdfast(["check", "--json", "bad.yaml"])).with_code(78).out;
+    assert_eq!(refused_by(&of_error, &document("mistaken", &mistaken)), ["[]"], "{mistaken}");
+    assert_eq!(refused_by(&of_error, &document("status", &at_the_end)), ["['']"]);
 }

@@ -18,9 +18,9 @@ use crate::world::World;
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// A request: its lines, and its body.
-struct Request {
-    head: Vec<String>,
-    body: Value,
+pub struct Request {
+    pub head: Vec<String>,
+    pub body: Value,
 }
 
 impl Request {
@@ -43,7 +43,7 @@ impl Request {
 }
 
 /// Listens, with TLS if there is a configuration, and answers the requests with these status codes, then with 204.
-fn receiver(tls: Option<Arc<ServerConfig>>, codes: &'static [u16]) -> (SocketAddr, Receiver<Request>) {
+pub fn receiver(tls: Option<Arc<ServerConfig>>, codes: &'static [u16]) -> (SocketAddr, Receiver<Request>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (requests, received) = mpsc::channel();

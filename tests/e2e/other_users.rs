@@ -15,6 +15,7 @@ use crate::job::Job;
 use crate::pair_faults::registry_path;
 use crate::pairs;
 use crate::pfs;
+use crate::top::Top;
 use crate::world::{OTHER_USER, Ran, World};
 
 /// The exit code for a directory that cannot be trusted: the configuration is wrong.
@@ -469,6 +470,11 @@ fn members_of_the_group_run_status_where_setting_and_umask_permit_it_and_no_othe
                 assert_eq!(mode(&own(&world).join(name)), 0o640, "{name}");
             }
             status(group_of_files).with_code(0).prints(&["running, generation 1", "recorded by user id 0", "node0"]);
+            let mut top = Top::start(&world, world.as_other_user(group_of_files, "sh"));
+            top.shows("running, generation 1");
+            top.press("h");
+            top.shows("the job belongs to another user: nothing can be requested");
+            top.quits();
             let mut json = world.holdfast_as(group_of_files, about("status"));
             let shown = world.run({
                 json.arg("--json");

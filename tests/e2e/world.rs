@@ -106,11 +106,17 @@ impl World {
         fs::set_permissions(self.home.path(), fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Holdfast as another user, who is a member of this group and of no other one. Needs root.
-    pub fn holdfast_as<S: AsRef<OsStr>>(&self, group: u32, arguments: impl IntoIterator<Item = S>) -> Command {
+    /// A program as another user, who is a member of this group and of no other one. Needs root.
+    pub fn as_other_user(&self, group: u32, program: &str) -> Command {
         let mut command = self.command("setpriv");
-        command.arg(format!("--reuid={OTHER_USER}")).arg(format!("--regid={group}")).arg("--clear-groups");
-        command.arg(env!("CARGO_BIN_EXE_holdfast")).args(arguments);
+        command.arg(format!("--reuid={OTHER_USER}")).arg(format!("--regid={group}")).args(["--clear-groups", program]);
+        command
+    }
+
+    /// Holdfast as another user.
+    pub fn holdfast_as<S: AsRef<OsStr>>(&self, group: u32, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = self.as_other_user(group, env!("CARGO_BIN_EXE_holdfast"));
+        command.args(arguments);
         command
     }
 

@@ -7,6 +7,17 @@ pub struct DeclaredEvent {
     pub meaning: &'static str,
     /// Names and meanings; an empty meaning where the name is enough.
     pub fields: &'static [(&'static str, &'static str)],
+    /// Their types, in the same order.
+    pub types: &'static [DeclaredType],
+}
+
+/// The type of a field.
+#[derive(Debug)]
+pub struct DeclaredType {
+    /// As Rust writes it.
+    pub name: &'static str,
+    /// `default`: absent in logs of earlier versions; `flatten`: its own fields stand in the line; or empty.
+    pub attribute: &'static str,
 }
 
 impl DeclaredEvent {
@@ -61,6 +72,10 @@ macro_rules! vocabulary {
             variant: stringify!($event),
             meaning: concat!($($meaning),+),
             fields: &[$($((stringify!($field), concat!($($field_meaning),*))),+)?],
+            types: &[$($($crate::vocabulary::DeclaredType {
+                name: stringify!($type),
+                attribute: concat!($(stringify!($attribute))?),
+            }),+)?],
         }),+];
     };
 }

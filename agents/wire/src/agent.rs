@@ -337,6 +337,16 @@ vocabulary! {
         /// Why, and what to do.
         reason: String,
     },
+    /// The system killed processes for lack of memory while a process of a rank ran, which has ended. Since 1.17.
+    MemoryExhausted {
+        generation: Generation,
+        rank: Rank,
+        pid: u32,
+        /// How many.
+        killed: u64,
+        /// True if they were in the memory control group of the process; otherwise they were on its node.
+        of_group: bool,
+    },
     /// A connected process of a rank ended.
     RankGone {
         generation: Generation,

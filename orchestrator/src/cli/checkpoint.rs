@@ -55,39 +55,57 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
 
 pub(super) fn run(args: CheckpointArgs, style: Style) -> Result<u8, Failure> {
     let running = RunningJob::of(&args.job, style)?;
+    let requested = request_of(&running, args.no_wait, args.timeout)?;
+    let (state, checkpoint) = requested;
+    let fields = json!({"state": state, "checkpoint": checkpoint});
+    style.result(&report(fields, |to| writeln!(to, "{}", sentence(requested))))?;
+    Ok(exit::FINISHED)
+}
+
+/// Requests a checkpoint. Returns what became of it.
+///
+/// # Errors
+/// Those of `holdfast checkpoint --no-wait`.
+pub(super) fn request_without_waiting(running: &RunningJob) -> Result<String, Failure> {
+    request_of(running, true, None).map(sentence)
+}
+
+fn request_of(running: &RunningJob, no_wait: bool, timeout: Option<Duration>) -> Result<Requested, Failure> {
     running.refuse_with_pairs(
         "checkpoints of a job with pairs cannot be requested: its programs store them by themselves",
         "`holdfast pairs list` shows the newest one of each pair",
     )?;
-    let (state, checkpoint) = super::runtime::block_on(request(&running, &args))??;
-    style.result(&report(json!({"state": state, "checkpoint": checkpoint}), |to| match (state, checkpoint) {
-        ("complete", Some(checkpoint)) => writeln!(to, "checkpoint {checkpoint} is complete"),
-        (_, Some(checkpoint)) => writeln!(to, "checkpoint {checkpoint} is being written"),
-        (_, None) => writeln!(to, "a checkpoint is requested"),
-    }))?;
-    Ok(exit::FINISHED)
+    super::runtime::block_on(request(running, no_wait, timeout))?
+}
+
+fn sentence((state, checkpoint): Requested) -> String {
+    match (state, checkpoint) {
+        ("complete", Some(checkpoint)) => format!("checkpoint {checkpoint} is complete"),
+        (_, Some(checkpoint)) => format!("checkpoint {checkpoint} is being written"),
+        (_, None) => "a checkpoint is requested".to_owned(),
+    }
 }
 
 /// What became of the request, and the checkpoint.
 type Requested = (&'static str, Option<CheckpointId>);
 
 /// Requests the checkpoint, and waits for it.
-async fn request(running: &RunningJob, args: &CheckpointArgs) -> Result<Requested, Failure> {
+async fn request(running: &RunningJob, no_wait: bool, timeout: Option<Duration>) -> Result<Requested, Failure> {
     let begun = Instant::now();
     let mut after = None;
     loop {
         let requested = running.request_checkpoint(after).await?;
         if let Some(requested) = &requested {
             after = Some(after.unwrap_or(requested.after));
-            if let Some(result) = result_of(requested, args.no_wait)? {
+            if let Some(result) = result_of(requested, no_wait)? {
                 return Ok(result);
             }
-        } else if args.no_wait {
+        } else if no_wait {
             return Err(Failure::new(exit::UNAVAILABLE, "the job is between two launches: no ranks run")
                 .at(running.prefix.display())
                 .remedy("repeat the command, or leave out `--no-wait`"));
         }
-        if args.timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
+        if timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
             return Err(Failure::new(exit::UNAVAILABLE, "the requested checkpoint is not complete yet")
                 .at(running.prefix.display())
                 .remedy("it stays requested; `holdfast status` shows the newest complete one"));

@@ -45,6 +45,7 @@ mod schema;
 mod sion;
 mod status;
 mod step;
+mod top;
 mod verify;
 mod verify_prefix;
 mod walk;
@@ -150,6 +151,7 @@ enum Command {
     Nodes(nodes::NodesArgs),
     Pairs(pairs::PairsArgs),
     Status(StatusArgs),
+    Top(top::TopArgs),
     Report(report::ReportArgs),
     Inspect(inspect::InspectArgs),
     Verify(verify::VerifyArgs),
@@ -235,6 +237,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Nodes(args) => nodes::run(args, style),
         Command::Pairs(args) => pairs::run(args, style),
         Command::Status(args) => status::run(args, style),
+        Command::Top(args) => top::run(&args, style),
         Command::Report(args) => report::run(&args, style),
         Command::Inspect(args) => inspect::run(args, style),
         Command::Verify(args) => verify::run(args, style),

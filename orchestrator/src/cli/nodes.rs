@@ -118,7 +118,7 @@ pub(super) fn run(args: NodesArgs, style: Style) -> Result<u8, Failure> {
 }
 
 fn list(job: &JobSelection, style: Style) -> Result<u8, Failure> {
-    let (job, _) = RunningJob::to_show(job, style)?;
+    let (job, _) = RunningJob::to_show(job, &job.environment(style)?)?;
     let health = super::runtime::block_on(job.health())?;
     let explanation = job.state.explain();
     let nodes = Status::of_nodes(job, explanation, health).nodes();
@@ -137,27 +137,7 @@ fn change(
 ) -> Result<u8, Failure> {
     let named = hostlist::expand(nodes).map_err(|error| Failure::of(exit::USAGE, &error))?;
     let named: BTreeSet<NodeName> = named.into_iter().collect();
-    let environment = selection.environment(style)?;
-    let running = RunningJob::in_environment(selection, &environment)?;
-    if running.state.stage != Stage::Running {
-        return Err(running.not_running());
-    }
-    running.refuse_with_pairs(
-        "nodes of a job with pairs cannot be excluded or included while it runs",
-        "to move a copy: end the job (`holdfast halt set --now`), change `nodes` of the pair in the spec, and run it",
-    )?;
-    let known = running.state.allocation.nodes();
-    let unknown: Vec<&NodeName> = named.iter().filter(|node| !known.contains(node)).collect();
-    if !unknown.is_empty() || named.is_empty() {
-        let message = format!("the job has no node {}", list_text(unknown));
-        return Err(Failure::new(exit::USAGE, message).remedy(format!("its nodes are {}", hostlist::compress(known))));
-    }
-    let mut seen = None;
-    if !dry_run {
-        let requests: BTreeMap<_, _> = named.iter().map(|node| (node.clone(), request.clone())).collect();
-        NodeRequests::add(&job_prefix(selection, &running, &environment)?, &running.state.agents.job_id, requests)?;
-        seen = if running.has_orchestrator { taken_up(&running, &named, request) } else { None };
-    }
+    let seen = request_for(&named, selection, &selection.environment(style)?, request, dry_run)?;
     let taken_up = seen.is_some();
     let delayed = seen.unwrap_or_default();
     style.result(&report(json!({"nodes": named, "taken_up": taken_up, "delayed": delayed}), |to| {
@@ -175,12 +155,51 @@ fn change(
     if delayed.is_empty() {
         return Ok(exit::FINISHED);
     }
-    style.warn(&format!(
+    style.warn(&delayed_text(&delayed));
+    Ok(exit::UNAVAILABLE)
+}
+
+/// What is to be known of nodes that keep their ranks.
+pub(super) fn delayed_text(delayed: &BTreeSet<NodeName>) -> String {
+    format!(
         "the ranks of {} are not moved now: too few other nodes are left; they go on until the generation ends; \
          include other nodes again, or halt the job",
-        list_text(&delayed)
-    ));
-    Ok(exit::UNAVAILABLE)
+        list_text(delayed)
+    )
+}
+
+/// Records a request for nodes, unless it is a dry run, and waits until the orchestrator has taken it up. Returns the
+/// nodes that keep their ranks although these were to be moved at once; `None` if it is not taken up yet.
+///
+/// # Errors
+/// The job does not run, has pairs, or has no such node.
+pub(super) fn request_for(
+    named: &BTreeSet<NodeName>,
+    selection: &JobSelection,
+    environment: &Environment,
+    request: &NodeRequest,
+    dry_run: bool,
+) -> Result<Option<BTreeSet<NodeName>>, Failure> {
+    let running = RunningJob::in_environment(selection, environment)?;
+    if running.state.stage != Stage::Running {
+        return Err(running.not_running());
+    }
+    running.refuse_with_pairs(
+        "nodes of a job with pairs cannot be excluded or included while it runs",
+        "to move a copy: end the job (`holdfast halt set --now`), change `nodes` of the pair in the spec, and run it",
+    )?;
+    let known = running.state.allocation.nodes();
+    let unknown: Vec<&NodeName> = named.iter().filter(|node| !known.contains(node)).collect();
+    if !unknown.is_empty() || named.is_empty() {
+        let message = format!("the job has no node {}", list_text(unknown));
+        return Err(Failure::new(exit::USAGE, message).remedy(format!("its nodes are {}", hostlist::compress(known))));
+    }
+    if dry_run {
+        return Ok(None);
+    }
+    let requests: BTreeMap<_, _> = named.iter().map(|node| (node.clone(), request.clone())).collect();
+    NodeRequests::add(&job_prefix(selection, &running, environment)?, &running.state.agents.job_id, requests)?;
+    Ok(if running.has_orchestrator { taken_up(&running, named, request) } else { None })
 }
 
 /// The prefix directory of the job, in which those of its steps are.

@@ -56,7 +56,7 @@ pub struct ReportArgs {
 }
 
 pub(super) fn run(args: &ReportArgs, style: Style) -> Result<u8, Failure> {
-    let (job, _) = RunningJob::to_show(&args.job, style)?;
+    let (job, _) = RunningJob::to_show(&args.job, &args.job.environment(style)?)?;
     let runs = job.has_orchestrator && matches!(job.state.stage, Stage::Running);
     let facts = JobFacts { runs_until: runs.then(|| Timestamp::from(SystemTime::now())) };
     let failed = |error| Failure::of(exit::UNAVAILABLE, &error);

@@ -61,11 +61,13 @@ impl RunningJob {
 
     /// As [`of`](Self::of), with the states of the steps of a job of several; also the job of another user who
     /// permitted a group of this user to see its status.
-    pub(super) fn to_show(selection: &JobSelection, output: Style) -> Result<(Self, Vec<StepStatus>), Failure> {
+    pub(super) fn to_show(
+        selection: &JobSelection,
+        environment: &Environment,
+    ) -> Result<(Self, Vec<StepStatus>), Failure> {
         let read = |prefix: &Path| Ok(JobState::read_to_show(prefix)?.map(|(state, _)| state));
-        let environment = selection.environment(output)?;
-        let job = RunningJob::in_prefix(job::prefix_with_state(selection, &environment, read)?)?;
-        let steps = job::steps(selection, &environment, &selection.prefix(&environment)?)?.into_iter();
+        let job = RunningJob::in_prefix(job::prefix_with_state(selection, environment, read)?)?;
+        let steps = job::steps(selection, environment, &selection.prefix(environment)?)?.into_iter();
         let steps = steps.map(|(name, prefix)| Ok(StepStatus { name, stage: read(&prefix)?.map(|state| state.stage) }));
         Ok((job, steps.collect::<Result<_, StateError>>()?))
     }

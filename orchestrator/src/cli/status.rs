@@ -25,10 +25,13 @@ use crate::events::{
     reader::Reader, virtual_text,
 };
 use crate::exit;
+use crate::fleet::clock::unix_now;
 use crate::job::state::{PairsState, Stage};
 use crate::pairs::Overview;
 use crate::relaunch::Explanation;
 use crate::relaunch::explain::{Activity, NodeCondition, NodeExplanation};
+use crate::spec::Environment;
+use crate::spec::quantity::format_duration;
 use crate::spec::value_kinds::spelling;
 
 /// Show what a job is doing, or how it ended: nodes, generation, newest checkpoint and whether it is protected
@@ -52,9 +55,10 @@ checkpoints_dropped, newest_protected: {checkpoint, age_ms}, newest_flushed: {ch
 interval: {mtbf_ms, mtbf_given, cost_ms, young_ms, daly_ms, used_ms, used_permille, best_permille, \
 levels: [{protection: {descriptor, level, scheme} or null for the flush, survives, cost_ms, failures, mtbf_ms, \
 interval_ms, every}…]} or null}, \
-halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
+halt, allocation_end, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
 checkpoint of variables, or null; \
 stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
+allocation_end: seconds since 1970, or null where it is not known; \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
 event generation_ended; unplaced: outputs with files that are not at their paths; kept: directories of earlier jobs \
 with the same id, on nodes; of a job with pairs also pairs and \
@@ -105,8 +109,12 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
             .remedy("call `holdfast status --json` again and again, or read the event log"));
     }
     let begun = Instant::now();
+    let environment = args.job.environment(style)?;
     loop {
-        let status = look(&args.job, style)?;
+        let status = look(&args.job, &environment)?;
+        if let Some(reason) = &status.unread {
+            style.warn(reason);
+        }
         if args.watch && io::stdout().is_terminal() {
             print!("{CLEAR}");
         }
@@ -131,25 +139,29 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
     }
 }
 
-fn look(selection: &JobSelection, style: Style) -> Result<Status, Failure> {
-    let (job, steps) = RunningJob::to_show(selection, style)?;
+/// The present state of the job.
+///
+/// # Errors
+/// There is no job, or neither an orchestrator nor an agent of it is left although it has not ended.
+pub(super) fn look(selection: &JobSelection, environment: &Environment) -> Result<Status, Failure> {
+    let (job, steps) = RunningJob::to_show(selection, environment)?;
     let (health, halt) = super::runtime::block_on(async { (job.health().await, job.halt(None).await.ok()) })?;
     if health.is_empty() && !job.has_orchestrator && job.state.stage == Stage::Running {
         return Err(job.not_running());
     }
     let read = || Reader::open_in(&job.directory)?.map(History::of).transpose();
     // Without the history, the agents' answers are still shown.
-    let history = read().unwrap_or_else(|error| {
-        style.warn(&error.to_string());
-        None
-    });
+    let (history, unread) = match read() {
+        Ok(history) => (history, None),
+        Err(error) => (None, Some(error.to_string())),
+    };
     let history = history.map(|history| with_current_outputs(history, &job)).unwrap_or_default();
     let explanation = job.state.explain();
     let pairs = match job.state.pairs {
         Some(_) => Some(super::runtime::block_on(job.pairs())?),
         None => None,
     };
-    Ok(Status { job, steps, explanation, health, halt, pairs, history })
+    Ok(Status { job, steps, explanation, health, halt, pairs, history, unread })
 }
 
 /// Leaves out the outputs whose files the user has moved since.
@@ -167,15 +179,17 @@ fn with_current_outputs(mut history: History, job: &RunningJob) -> History {
 }
 
 pub(super) struct Status {
-    job: RunningJob,
+    pub(super) job: RunningJob,
     /// None in a job of one step.
     steps: Vec<StepStatus>,
     explanation: Option<Explanation>,
     health: BTreeMap<NodeName, Health>,
-    halt: Option<HaltState>,
+    pub(super) halt: Option<HaltState>,
     /// `None` in a job of another kind.
-    pairs: Option<Overview>,
-    history: History,
+    pub(super) pairs: Option<Overview>,
+    pub(super) history: History,
+    /// Why the event log could not be read.
+    unread: Option<String>,
 }
 
 fn kept(((node, path), prefix): (&(NodeName, String), &PathBuf)) -> Value {
@@ -186,13 +200,14 @@ fn kept(((node, path), prefix): (&(NodeName, String), &PathBuf)) -> Value {
 const SUSPECTED: &str = "its agent does not answer the orchestrator and is being checked";
 
 /// The line of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeLine {
-    name: String,
-    state: &'static str,
-    ranks: Vec<u32>,
-    reason: Option<String>,
+    pub(super) name: String,
+    pub(super) state: &'static str,
+    pub(super) ranks: Vec<u32>,
+    pub(super) reason: Option<String>,
     /// Why the user excluded it.
-    excluded: Option<String>,
+    pub(super) excluded: Option<String>,
 }
 
 impl NodeLine {
@@ -217,7 +232,8 @@ impl Status {
         explanation: Option<Explanation>,
         health: BTreeMap<NodeName, Health>,
     ) -> Self {
-        Status { job, steps: Vec::new(), explanation, health, halt: None, pairs: None, history: History::default() }
+        let history = History::default();
+        Status { job, steps: Vec::new(), explanation, health, halt: None, pairs: None, history, unread: None }
     }
 
     /// The decisions of the orchestrator with the current answers of the agents.
@@ -271,7 +287,7 @@ impl Status {
     }
 
     /// Ranks that have waited long in a call for others.
-    fn wait(&self) -> Option<Wait> {
+    pub(super) fn wait(&self) -> Option<Wait> {
         let running = self.health.values().filter(|health| health.generation == self.job.state.generation());
         let mut reports: Vec<&WaitingRanks> = running.filter_map(|health| health.waiting.as_ref()).collect();
         reports.sort_by_key(|waiting| Reverse(waiting.waits_for));
@@ -281,7 +297,7 @@ impl Status {
         Wait::of(reports.iter().copied(), longest.waits_for, snapshot.ranks()?, has_ended)
     }
 
-    fn checkpoint(&self) -> Option<CheckpointId> {
+    pub(super) fn checkpoint(&self) -> Option<CheckpointId> {
         let decided = self.explanation.as_ref().and_then(|explanation| explanation.newest);
         self.health.values().filter_map(|health| health.newest).max().max(decided)
     }
@@ -299,7 +315,7 @@ impl Status {
     }
 
     /// Whether the newest checkpoint is protected; `None` if only the agents know of it so far.
-    fn protected(&self) -> Option<bool> {
+    pub(super) fn protected(&self) -> Option<bool> {
         let newest = self.checkpoint()?;
         let decided = self.explanation.as_ref().and_then(|explanation| explanation.newest);
         let is_known = decided == Some(newest) || self.history.checkpoints.contains_key(&newest);
@@ -337,17 +353,45 @@ impl Status {
     }
 
     /// True if neither an orchestrator nor agents are left.
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.job.state.stage != Stage::Running && !self.job.has_orchestrator
     }
 
     /// Until now, or until its last event.
-    fn cost(&self) -> Option<Cost> {
+    pub(super) fn cost(&self) -> Option<Cost> {
         self.history.costs.cost((!self.has_ended()).then(|| SystemTime::now().into()))
     }
 
     fn phase(&self) -> Option<Activity> {
         self.explanation.as_ref().map(|explanation| explanation.phase)
+    }
+
+    /// What the job does, and in which generation; or how it has ended.
+    pub(super) fn doing(&self) -> String {
+        let state = &self.job.state;
+        let phase = match &state.stage {
+            Stage::Finished { .. } | Stage::Kept { .. } | Stage::Undrained { .. } if self.has_ended() => {
+                stage_text(Some(&state.stage), state.pairs.is_some())
+            }
+            _ if self.pairs.is_some() => "running".to_owned(),
+            _ => self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string()),
+        };
+        match &self.pairs {
+            Some(_) => phase,
+            None => format!("{phase}, generation {}", state.generation()),
+        }
+    }
+
+    /// The end of the allocation of a job that runs: `2026-11-20 18:00:00 +0100, in 3h12min`.
+    pub(super) fn allocation_end(&self) -> Option<String> {
+        let end = self.job.state.allocation_end.filter(|_| !self.has_ended())?;
+        let left = end.saturating_sub(unix_now());
+        let left = match u64::try_from(left) {
+            Ok(left) if left > 0 => format!("in {}", format_duration(Duration::from_secs(left))),
+            _ => "which has passed".to_owned(),
+        };
+        let time = DateTime::from_timestamp(end, 0)?.with_timezone(&Local);
+        Some(format!("{}, {left}", time.format("%Y-%m-%d %H:%M:%S %z")))
     }
 }
 
@@ -405,18 +449,7 @@ fn local_time(time: Timestamp) -> String {
 impl Report for Status {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let state = &self.job.state;
-        let phase = match &state.stage {
-            Stage::Finished { .. } | Stage::Kept { .. } | Stage::Undrained { .. } if self.has_ended() => {
-                stage_text(Some(&state.stage), state.pairs.is_some())
-            }
-            _ if self.pairs.is_some() => "running".to_owned(),
-            _ => self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string()),
-        };
-        let generation = match &self.pairs {
-            Some(_) => String::new(),
-            None => format!(", generation {}", state.generation()),
-        };
-        writeln!(to, "job {} ({}): {phase}{generation}", state.job, state.agents.job_id)?;
+        writeln!(to, "job {} ({}): {}", state.job, state.agents.job_id, self.doing())?;
         writeln!(to, "prefix {}", printable(&self.job.prefix.display().to_string()))?;
         if state.allocation.has_virtual_nodes() {
             let nodes = state.allocation.nodes().len();
@@ -462,6 +495,9 @@ impl Report for Status {
         }
         if let Some((kind, number)) = &self.history.domains {
             writeln!(to, "failure domains: {}", domains_text(*number, kind))?;
+        }
+        if let Some(end) = self.allocation_end() {
+            writeln!(to, "allocation ends {end}")?;
         }
         let background = &self.history.background;
         if *background != BackgroundWork::default() && !self.has_ended() {
@@ -567,6 +603,7 @@ impl Report for Status {
             "kept": self.history.kept.iter().map(kept).collect::<Vec<_>>(),
             "cost": self.cost(),
             "halt": self.halt,
+            "allocation_end": state.allocation_end,
             "stage": stage_name(Some(&state.stage)),
             "exit_code": exit_code(Some(&state.stage)),
             "outcome": outcome(Some(&state.stage)),

@@ -114,6 +114,12 @@ const LINES: [(&str, &str); 9] = [
     ("application called MPI_Abort", "the application called MPI_Abort: what it printed before is the cause"),
 ];
 
+/// By the counters of the system, while the rank ran.
+const MEMORY_OF_JOB: &str = "the system killed a process of the job on this node for lack of memory: ask for more memory, \
+                             or place fewer ranks on a node";
+const MEMORY: &str = "the system killed a process on this node for lack of memory while the rank ran: dmesg on the node \
+                      names it";
+
 const SIGBUS: i32 = 7;
 const SIGKILL: i32 = 9;
 const SIGSEGV: i32 = 11;
@@ -150,6 +156,9 @@ pub struct Failures {
     ending: Option<Timestamp>,
     ranks: BTreeMap<Rank, (Option<NodeName>, RankEnd)>,
     followed: BTreeSet<Rank>,
+    /// Where the system killed processes for lack of memory: the node, the rank that ended, and whether they were of
+    /// the job.
+    memory: Vec<(Option<NodeName>, Rank, bool)>,
     /// The nodes that went down: how, and the ranks on them.
     nodes: BTreeMap<NodeName, (String, Vec<Rank>)>,
     /// The work that was lost before the last failure.
@@ -191,6 +200,9 @@ impl Failures {
                 });
             }
             LogEvent::Agent(report) => {
+                if let AgentEvent::MemoryExhausted { rank, of_group, .. } = &report.event {
+                    self.memory.push((report.node.clone(), *rank, *of_group));
+                }
                 if let AgentEvent::Restarted { generation, checkpoint, source, .. } = &report.event {
                     let lost = costs.cost(None).map(|cost| cost.lost);
                     let before = self.lost;
@@ -234,7 +246,7 @@ impl Failures {
         }
         let ending = self.ending.unwrap_or(time);
         let at = self.sign.unwrap_or(ending).min(ending);
-        let (text, node, rank, end) = self.first(cause);
+        let (mut text, node, rank, end) = self.first(cause);
         // Those of the node that failed first, and the rank that failed first, are the cause.
         let of_node = node.as_ref().filter(|_| rank.is_none()).and_then(|node| self.nodes.get(node));
         let is_cause = |of: &Rank| rank == Some(*of) || of_node.is_some_and(|(_, ranks)| ranks.contains(of));
@@ -244,6 +256,14 @@ impl Failures {
             EndCause::NodeFailure { nodes } => nodes.len().saturating_sub(1),
             _ => self.nodes.len(),
         };
+        let is_there =
+            |(on, of, _): &&(Option<NodeName>, Rank, bool)| rank == Some(*of) || (node.is_some() && *on == node);
+        let memory = self.memory.iter().find(is_there).map(|(.., of_job)| *of_job);
+        if memory == Some(true) && end == Some(RankEnd::Signal(SIGKILL)) {
+            text.push_str(" for lack of memory");
+        }
+        let memory = memory.map(|of_job| if of_job { MEMORY_OF_JOB } else { MEMORY });
+        let hint = memory.or_else(|| end.and_then(hint_of_end));
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         self.list.push(Failure {
             at,
@@ -251,7 +271,7 @@ impl Failures {
             cause: text,
             node,
             rank,
-            hint: end.and_then(hint_of_end),
+            hint,
             output: Vec::new(),
             ranks_followed: count(ranks.len()),
             nodes_followed: count(nodes_followed),
@@ -401,6 +421,30 @@ mod tests {
         let line = "generation 1: rank 7 on n2 ended with SIGSEGV; 2 other ranks followed; detected in 0.0 s; the job \
                     stopped: the job is finished";
         assert_eq!(explained(events), [line]);
+    }
+
+    #[test]
+    fn a_rank_that_was_killed_for_lack_of_memory_is_known_by_the_counters_of_the_system() {
+        let end = RankEnd::Signal(SIGKILL);
+        let of = |node: &str, rank, of_group| {
+            let event = AgentEvent::MemoryExhausted { generation: Generation(1), rank, pid: 41, killed: 1, of_group };
+            LogEvent::of_agent(&NodeName::from(node), event)
+        };
+        let hint = |seen: LogEvent| {
+            let (mut failures, costs) = (Failures::default(), Costs::default());
+            let cause = EndCause::Application { rank: Some(Rank(7)), end };
+            for event in [seen, failed(7, end), ended(cause)] {
+                failures.add(Timestamp::from_secs(10), &event, &costs);
+            }
+            let failure = failures.into_list().pop().unwrap();
+            (failure.cause, failure.hint)
+        };
+        let killed = "rank 7 on n2 ended with SIGKILL";
+        let certain = (format!("{killed} for lack of memory"), Some(MEMORY_OF_JOB));
+        assert_eq!(hint(of("n2", Rank(7), true)), certain);
+        assert_eq!(hint(of("n2", Rank(6), true)), certain, "the first rank of the node that was seen to end");
+        assert_eq!(hint(of("n2", Rank(7), false)), (killed.to_owned(), Some(MEMORY)), "it may have been another one");
+        assert_eq!(hint(of("n1", Rank(3), true)), (killed.to_owned(), hint_of_end(end)), "on another node");
     }
 
     #[test]

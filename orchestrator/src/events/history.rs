@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, Level, NodeName, Scheme, Timestamp, Unplaced};
 use holdfast_wire::agent::AgentEvent;
@@ -24,6 +25,8 @@ pub struct History {
     pub domains: Option<(String, usize)>,
     /// What the agents do with checkpoints while the application goes on.
     pub background: BackgroundWork,
+    /// The last flush whose size is known.
+    pub last_flush: Option<PastFlush>,
     /// Outputs with files that were not put at their paths; the user may have moved them since.
     pub unplaced: BTreeMap<String, Unplaced>,
     /// Control directories of earlier jobs with the same id that are kept on nodes, and those jobs' prefix
@@ -75,6 +78,15 @@ impl fmt::Display for BackgroundWork {
     }
 }
 
+/// A flush that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastFlush {
+    pub checkpoint: CheckpointId,
+    /// The size of the checkpoint, bytes.
+    pub bytes: u64,
+    pub took: Duration,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastCheckpoint {
     /// Its level, if it is one of variables.
@@ -83,6 +95,8 @@ pub struct PastCheckpoint {
     pub scheme: Option<Scheme>,
     /// True if it was protected from the loss of a node.
     pub protected: bool,
+    /// Its size; unknown before its end was reported.
+    pub bytes: Option<u64>,
 }
 
 /// A generation, as far as it is in the log.
@@ -156,9 +170,14 @@ impl History {
                     self.checkpoint(checkpoint).protected = protected;
                 }
             }
-            AgentEvent::CheckpointComplete { checkpoint, level, scheme, .. } => {
-                let scheme = Some(scheme);
-                self.checkpoints.insert(checkpoint, PastCheckpoint { level, scheme, protected: false });
+            AgentEvent::CheckpointComplete { checkpoint, level, scheme, bytes, .. } => {
+                let (scheme, bytes) = (Some(scheme), Some(bytes));
+                self.checkpoints.insert(checkpoint, PastCheckpoint { level, scheme, protected: false, bytes });
+            }
+            AgentEvent::Flushed { checkpoint, millis, .. } => {
+                let bytes = self.checkpoints.get(&checkpoint).and_then(|past| past.bytes);
+                let took = Duration::from_millis(millis);
+                self.last_flush = bytes.map(|bytes| PastFlush { checkpoint, bytes, took }).or(self.last_flush);
             }
             AgentEvent::CheckpointProtected { checkpoint, .. } => self.checkpoint(checkpoint).protected = true,
             AgentEvent::OutputNotPlaced { directory, path, files, .. } => {
@@ -183,7 +202,7 @@ impl History {
     }
 
     fn checkpoint(&mut self, checkpoint: CheckpointId) -> &mut PastCheckpoint {
-        let unknown = PastCheckpoint { level: None, scheme: None, protected: false };
+        let unknown = PastCheckpoint { level: None, scheme: None, protected: false, bytes: None };
         self.checkpoints.entry(checkpoint).or_insert(unknown)
     }
 
@@ -283,7 +302,7 @@ mod tests {
         assert_eq!((fourth.generation, fourth.from), (Generation(4), Some(Some(CheckpointId(6)))));
         assert_eq!((&fourth.ended, &fourth.progress), (&None, &None));
         let scheme = Some(Scheme::new("XOR"));
-        let complete = |level, protected| PastCheckpoint { level, scheme, protected };
+        let complete = |level, protected| PastCheckpoint { level, scheme, protected, bytes: Some(1) };
         let checkpoints = [(CheckpointId(6), complete(Some(3), true)), (CheckpointId(7), complete(None, false))];
         assert_eq!(history.checkpoints, BTreeMap::from(checkpoints));
         assert!(history.last.unwrap().1.starts_with("checkpoint 7 complete"));

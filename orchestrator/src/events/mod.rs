@@ -22,15 +22,17 @@ mod metrics;
 pub mod reader;
 mod reason;
 pub mod report;
+pub mod schema;
 pub mod screen;
 mod sentence;
+pub mod spans;
 mod vocabulary;
 mod wait;
 
 pub use advice::{IntervalAdvice, LevelAdvice};
 pub use cost::{Cost, Costs};
 pub use failures::{Failure, Failures};
-pub use history::{BackgroundWork, History};
+pub use history::{BackgroundWork, History, PastFlush};
 pub use log::EventLog;
 pub use metrics::Metrics;
 pub use reason::{

@@ -320,6 +320,11 @@ impl AgentReport {
                 let from = if *from == Location::Cache { "cache" } else { "prefix" };
                 format!("checkpoint {checkpoint} from {from} cannot be used: {reason}")
             }
+            AgentEvent::MemoryExhausted { rank, killed, of_group, .. } => {
+                let processes = if *killed == 1 { "a process" } else { "processes" };
+                let place = if *of_group { "of the job" } else { "on this node" };
+                format!("{node}the system killed {processes} {place} for lack of memory while rank {rank} ran")
+            }
             AgentEvent::RankRefused { rank, reason, .. } => format!("rank {rank} was refused: {reason}"),
             AgentEvent::RestartPrevented { faulty: Some(_), reason, .. } => {
                 format!("restart failed, and the node is not used again: {reason}")

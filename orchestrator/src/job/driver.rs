@@ -155,6 +155,7 @@ impl<'job> JobDriver<'job> {
         let OpenedStep { at, step, prepared, prefix, lock: _lock, mut reporter, mut state } = opened;
         reporter.share = share_limit(step);
         let end = allocation.end().map(settings::epoch);
+        state.allocation_end = end;
         let domains = failure_domains::of(spec, &**allocation, state.snapshot.is_some()).await?;
         if let Some(event) = failure_domains::event(&domains, allocation.nodes()) {
             reporter.emit(event);

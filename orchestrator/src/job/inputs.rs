@@ -26,6 +26,7 @@ impl StepDriver<'_> {
             TaskResult::AllocationEnd(end) => {
                 if self.agents.allocation_ends(end) {
                     self.settings.allocation_end = end;
+                    self.record.state.allocation_end = end;
                     self.reporter.emit(LogEvent::AllocationEndChanged { end });
                     self.feed(Event::AllocationEnd { end });
                 }

@@ -25,6 +25,7 @@
 //! | `free_space` | the free space that nodes must have before the first launch |
 //! | `stacks` | the stacks of ranks that hang |
 //! | `reporter`, `report` | event log and screen; the report at the end |
+//! | `metrics`, `notify`, `traces` | what else gets the events; `post`: requests to its addresses |
 //! | [`state`] | the state of a job |
 //! | [`state_file`], [`journal`] | `job.json`, the lock, and the journal beside it, written by a thread of its own |
 //! | `record` | hands changes of the state to that thread |
@@ -68,6 +69,7 @@ mod manager_poll;
 mod metrics;
 mod notify;
 mod plain;
+mod post;
 mod prefix_wait;
 mod preflight;
 mod progress;
@@ -95,6 +97,7 @@ pub mod state;
 pub mod state_file;
 mod step;
 pub mod step_names;
+mod traces;
 
 pub use driver::{run, run_on};
 pub use dry_run::{Plan, plan};

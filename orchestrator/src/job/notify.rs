@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use holdfast_model::{Generation, Timestamp};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Client, Url};
 use serde::Serialize;
-use tokio_rustls::rustls::crypto::ring;
 
+use super::post::{self, Undelivered};
 use super::reporter::EventSink;
 use super::secret_file::{self, SecretFileError};
 use crate::events::{DrainResult, LogEvent, log};
@@ -22,13 +22,8 @@ use crate::host::external_command;
 use crate::spec::value_kinds::Choice as _;
 use crate::spec::{Notification, NotifiedEvent, Recipient};
 
-/// Pauses before further attempts to reach an address.
-const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
 /// Time limit for what is left at the end of the job.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
-/// How a request names the program.
-const USER_AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
-
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotifyError {
@@ -184,12 +179,6 @@ impl std::fmt::Display for Route {
     }
 }
 
-/// Why a report did not arrive, and whether another attempt can help.
-struct Undelivered {
-    reason: String,
-    again: bool,
-}
-
 impl Route {
     fn new(notification: &Notification) -> Result<Self, NotifyError> {
         let (url, secret_file) = match &notification.to {
@@ -203,21 +192,12 @@ impl Route {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        // It may be set already.
-        let _ = ring::default_provider().install_default();
-        let client = Client::builder()
-            .default_headers(headers)
-            .user_agent(USER_AGENT)
-            .timeout(notification.time_limit)
-            // The secret is for this address.
-            .redirect(reqwest::redirect::Policy::none())
-            .build()?;
-        Ok(Route::Webhook { url, client })
+        Ok(Route::Webhook { url, client: post::client(headers, notification.time_limit)? })
     }
 
     fn deliver(&self, body: &[u8], report: &Report, text: &str, within: Duration) -> Result<(), Undelivered> {
         match self {
-            Route::Webhook { url, client } => post(client, url, body),
+            Route::Webhook { url, client } => post::post(client, url, body),
             Route::Command(command) => {
                 let variable = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
                 let environment = BTreeMap::from([
@@ -228,26 +208,6 @@ impl Route {
             }
         }
     }
-}
-
-fn post(client: &Client, url: &Url, body: &[u8]) -> Result<(), Undelivered> {
-    let failed = |reason: String| Undelivered { reason, again: true };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| failed(error.to_string()))?;
-    // Within the runtime, whose clock the time limit needs.
-    let sent = runtime.block_on(async { client.post(url.clone()).body(body.to_owned()).send().await });
-    let status = sent.map_err(|error| failed(reasons(&error.without_url())))?.status();
-    if status.is_success() {
-        return Ok(());
-    }
-    let again = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-    Err(Undelivered { reason: format!("the answer is {status}"), again })
-}
-
-/// An error and its causes.
-fn reasons(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn run(
@@ -279,7 +239,7 @@ fn deliver_all(route: &Route, source: &Source, within: Duration, reports: &Recei
             event: log::line(report.time, &source.job, &report.event),
         };
         let delivered = match serde_json::to_vec(&document) {
-            Ok(body) => in_attempts(|| route.deliver(&body, &report, &text, within)),
+            Ok(body) => post::in_attempts(|| route.deliver(&body, &report, &text, within)),
             Err(error) => Err(error.to_string()),
         };
         if let Err(reason) = delivered {
@@ -287,14 +247,4 @@ fn deliver_all(route: &Route, source: &Source, within: Duration, reports: &Recei
             tracing::warn!(recipient = %route, notification, reason, "notify: an event could not be delivered");
         }
     }
-}
-
-fn in_attempts(mut deliver: impl FnMut() -> Result<(), Undelivered>) -> Result<(), String> {
-    for pause in PAUSES {
-        match deliver() {
-            Err(Undelivered { again: true, .. }) => thread::sleep(pause),
-            ended => return ended.map_err(|undelivered| undelivered.reason),
-        }
-    }
-    deliver().map_err(|undelivered| undelivered.reason)
 }

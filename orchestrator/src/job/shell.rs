@@ -14,6 +14,7 @@ use super::restart_choice::RestartChoice;
 use super::signals::Signals;
 use super::state::JobState;
 use super::state_file::JobLock;
+use super::traces::Tracer;
 use super::{settings, start};
 use crate::allocation::Allocation;
 use crate::events::{EventLog, LogEvent, RunReport, Screen};
@@ -52,6 +53,7 @@ pub(super) struct JobShell<'job> {
     pub(super) made_progress: bool,
     pub(super) metrics: Option<MetricsService>,
     notifier: Notifier,
+    tracer: Option<Tracer>,
     /// The lock of the prefix directory.
     _lock: JobLock,
 }
@@ -78,6 +80,7 @@ impl<'job> JobShell<'job> {
             made_progress: false,
             metrics: None,
             notifier,
+            tracer: Tracer::start(&spec.job),
         })
     }
 
@@ -90,7 +93,8 @@ impl<'job> JobShell<'job> {
             .map_err(RunError::io("open the event log"))?;
         let mut reporter = Reporter::new(event_log, self.screen.clone());
         let metrics = self.metrics.as_ref().and_then(MetricsService::sink);
-        reporter.sinks = metrics.into_iter().chain(self.notifier.sink()).collect();
+        let traces = self.tracer.as_ref().and_then(Tracer::sink);
+        reporter.sinks = metrics.into_iter().chain(self.notifier.sink()).chain(traces).collect();
         Ok(reporter)
     }
 

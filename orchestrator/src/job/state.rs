@@ -74,6 +74,9 @@ pub struct JobState {
     pub requests_at_once: u32,
     /// The state of the relaunch machine.
     pub snapshot: Option<Snapshot>,
+    /// The end of the allocation, seconds since the epoch, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation_end: Option<i64>,
     /// The drain has ended, and the nodes hold files that another one could save.
     pub keeps_data: bool,
     /// When the application was first launched, milliseconds since the loop began.
@@ -116,6 +119,9 @@ pub struct Progress {
     pub stage: Stage,
     /// See [`JobState::halt_set`].
     pub halt_set: bool,
+    /// See [`JobState::allocation_end`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation_end: Option<i64>,
     /// See [`JobState::keeps_data`].
     pub keeps_data: bool,
     /// See [`JobState::first_launch_ms`].
@@ -284,6 +290,7 @@ impl JobState {
             keep: 0,
             requests_at_once: 64,
             snapshot: None,
+            allocation_end: None,
             keeps_data: false,
             first_launch_ms: None,
             faults_injected: BTreeSet::new(),
@@ -344,11 +351,12 @@ impl JobState {
     /// The changes belong to another state.
     pub fn apply(&mut self, changes: StateChanges) -> Result<(), Unfit> {
         let StateChanges { progress, agents, memory } = changes;
-        if let Some(Progress { stage, halt_set, keeps_data, first_launch_ms, faults_injected, pairs }) = progress {
-            (self.stage, self.halt_set) = (stage, halt_set);
-            (self.keeps_data, self.first_launch_ms) = (keeps_data, first_launch_ms);
-            self.faults_injected = faults_injected;
-            if let (Some(state), Some(progress)) = (&mut self.pairs, pairs) {
+        if let Some(progress) = progress {
+            (self.stage, self.halt_set) = (progress.stage, progress.halt_set);
+            self.allocation_end = progress.allocation_end;
+            (self.keeps_data, self.first_launch_ms) = (progress.keeps_data, progress.first_launch_ms);
+            self.faults_injected = progress.faults_injected;
+            if let (Some(state), Some(progress)) = (&mut self.pairs, progress.pairs) {
                 state.progress = progress;
             }
         }
@@ -370,6 +378,7 @@ impl JobState {
         Progress {
             stage: self.stage.clone(),
             halt_set: self.halt_set,
+            allocation_end: self.allocation_end,
             keeps_data: self.keeps_data,
             first_launch_ms: self.first_launch_ms,
             faults_injected: self.faults_injected.clone(),

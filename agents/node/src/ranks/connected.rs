@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::admission::Refusal;
 use super::marked::{Marked, Marks};
+use super::memory_kills::Killed;
 use super::process::Process;
 
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub struct Ranks {
     connected: Mutex<BTreeMap<Rank, Connected>>,
     /// The newest generation of which a process was refused for good.
     refused: Mutex<Generation>,
+    /// What the last rank of a generation showed that had ended while processes were killed for lack of memory.
+    killed: Mutex<Option<(Generation, Killed)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +45,13 @@ pub(crate) enum Joined {
 impl Ranks {
     /// `start` names the job and the node.
     pub fn new(start: &AgentStart) -> Self {
-        Ranks { marks: Marks::new(start), connected: Mutex::default(), refused: Mutex::default() }
+        let (connected, refused, killed) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ranks { marks: Marks::new(start), connected, refused, killed }
+    }
+
+    /// True if no other rank of the generation has shown the same killed processes.
+    pub(crate) fn is_first_to_show(&self, generation: Generation, killed: Killed) -> bool {
+        self.killed.lock().replace((generation, killed)) != Some((generation, killed))
     }
 
     /// True for the first process of a generation that is refused for good.

@@ -20,7 +20,7 @@ use crate::agent::Agent;
 use crate::agent::tick::tick;
 use crate::collective::{self, CallError, Collectives};
 use crate::ranks::admission::Refusal;
-use crate::ranks::{Joined, Process};
+use crate::ranks::{Joined, MemoryKills, Process};
 use crate::sources;
 
 /// The time for the hello of a process.
@@ -242,10 +242,21 @@ async fn on_files<T: Send + 'static>(
 
 /// Waits for the end of a rank's process, and reports it.
 async fn watch(agent: Arc<Agent>, plan: Arc<MemberPlan>, rank: Rank, pid: u32) {
+    let kills = MemoryKills::of(pid);
     if let Some(process) = Process::open(pid) {
         process.ended().await;
     }
     if agent.ranks.process_ended(rank, pid) {
+        // Before the end itself, of which it is the reason.
+        if let Some(killed) = kills.since().filter(|killed| agent.ranks.is_first_to_show(plan.generation, *killed)) {
+            agent.events.add(AgentEvent::MemoryExhausted {
+                generation: plan.generation,
+                rank,
+                pid,
+                killed: killed.processes,
+                of_group: killed.of_group,
+            });
+        }
         agent.events.add(AgentEvent::RankGone { generation: plan.generation, rank, pid });
     }
 }

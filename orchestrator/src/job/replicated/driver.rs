@@ -110,7 +110,7 @@ impl Job<'_> {
     async fn run(self, opened: Opened, reporter: Reporter, shell: &mut JobShell<'_>) -> Result<EndedJob, RunError> {
         let Job { replicated, directory, began } = self;
         let (spec, prefix) = (shell.spec, &*shell.prefix);
-        let Opened { allocation, placement, state, claim, took_over } = opened;
+        let Opened { allocation, placement, mut state, claim, took_over } = opened;
         let clock = Clock::since(unix_now());
         let agents = shell.supervisor(&allocation, &state, clock)?;
         let known = state.running.keys().cloned().collect();
@@ -131,6 +131,7 @@ impl Job<'_> {
             }),
         };
         let (machine, actions) = Machine::new(config, &known, clock.now());
+        state.allocation_end = allocation.end().map(settings::epoch);
         let (sender, inbox) = mpsc::unbounded_channel();
         let (follow_sender, followed) = mpsc::unbounded_channel();
         let record = JobRecord::new(state, prefix.to_owned(), Some(claim.clone()));
