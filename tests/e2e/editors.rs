@@ -149,13 +149,17 @@ fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents() 
     let document = |name: &str, text: &str| [world.write(&format!("{name}.json"), text)];
 
     let job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 2}");
+    let job = job.allocation("time_limit: 1h");
     let mut running = job.start();
     running.sees_checkpoint(4);
     let while_running = job.command(&["status", "--json"], 0).out;
+    assert!(while_running.contains("\"allocation_end\": 1"), "{while_running}");
+    job.command(&["status"], 0).prints(&["allocation ends ", ", in 59min"]);
     assert_eq!(refused_by(&of_status, &document("running", &while_running)), ["[]"], "{while_running}");
     job.go_on();
     running.ends_with(0);
     let at_the_end = job.command(&["status", "--json"], 0).out;
+    assert!(!job.command(&["status"], 0).out.contains("allocation ends"));
     assert_eq!(refused_by(&of_status, &document("ended", &at_the_end)), ["[]"], "{at_the_end}");
     let mut changed: serde_json::Value = serde_json::from_str(&at_the_end).unwrap();
     assert!(changed["failures"][0].as_str().unwrap().contains("node1"), "{changed}");

@@ -10,9 +10,10 @@ use crate::spec::schema;
 
 /// Print the JSON Schema of job specs, event logs, or what commands print
 ///
-/// An editor that knows that of specs completes and checks the keys of a spec. For editors with the YAML language server,
-/// write `# yaml-language-server: $schema=PATH` as the first line of the spec. That of events describes each line of a
-/// job's `events.jsonl`; the others what `holdfast status --json` prints, and any command with `--json` that fails.
+/// An editor that knows that of specs completes and checks the keys of a spec. For editors with the YAML language
+/// server, write `# yaml-language-server: $schema=PATH` as the first line of the spec. That of events describes each
+/// line of a job's `events.jsonl`; the others what `holdfast status --json` prints, and any command with `--json` that
+/// fails.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

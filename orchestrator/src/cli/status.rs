@@ -55,8 +55,8 @@ checkpoints_dropped, newest_protected: {checkpoint, age_ms}, newest_flushed: {ch
 interval: {mtbf_ms, mtbf_given, cost_ms, young_ms, daly_ms, used_ms, used_permille, best_permille, \
 levels: [{protection: {descriptor, level, scheme} or null for the flush, survives, cost_ms, failures, mtbf_ms, \
 interval_ms, every}…]} or null}, \
-halt, allocation_end, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a \
-checkpoint of variables, or null; \
+halt, allocation_end, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; \
+level: that of a checkpoint of variables, or null; \
 stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
 allocation_end: seconds since 1970, or null where it is not known; \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \

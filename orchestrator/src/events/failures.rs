@@ -115,10 +115,10 @@ const LINES: [(&str, &str); 9] = [
 ];
 
 /// By the counters of the system, while the rank ran.
-const MEMORY_OF_JOB: &str = "the system killed a process of the job on this node for lack of memory: ask for more memory, \
-                             or place fewer ranks on a node";
-const MEMORY: &str = "the system killed a process on this node for lack of memory while the rank ran: dmesg on the node \
-                      names it";
+const MEMORY_OF_JOB: &str = "the system killed a process of the job on this node for lack of memory: ask for more \
+                             memory, or place fewer ranks on a node";
+const MEMORY: &str = "the system killed a process on this node for lack of memory while the rank ran: dmesg on the \
+                      node names it";
 
 const SIGBUS: i32 = 7;
 const SIGKILL: i32 = 9;

@@ -5,7 +5,8 @@
 //! * `fields`: an event in a line of the log, written and read;
 //! * `cost`: what failures and checkpoints cost; `advice`: which interval would have been best;
 //! * [`log`]: `<prefix>/.holdfast/events.jsonl`, one JSON line an event; [`reader`] reads it back;
-//! * [`history`]: the history of a job, from its events;
+//! * [`history`]: the history of a job, from its events; [`spans`]: the job as a trace, from them;
+//! * [`schema`]: the lines of the log as a JSON Schema;
 //! * `sentence`: the sentence of an event, made from its fields;
 //! * [`screen`]: plain lines in a log; on a terminal, a live view with the application's output above it;
 //! * [`report`]: the summary at the end.

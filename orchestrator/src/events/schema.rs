@@ -1,7 +1,7 @@
 //! The lines of an event log as a JSON Schema (draft 7), from the declarations of the events.
 //!
-//! It describes the lines that this version writes. A reader of logs of later versions leaves events and fields out that
-//! it does not know, as [`SCHEMA`] explains.
+//! It describes the lines that this version writes. A reader of logs of later versions leaves events and fields out
+//! that it does not know, as [`SCHEMA`] explains.
 
 use holdfast_model::vocabulary::{DeclaredEvent, DeclaredType};
 use serde_json::{Map, Value, json};

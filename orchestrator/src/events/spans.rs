@@ -1,5 +1,5 @@
-//! The events of a job as spans of a trace (OpenTelemetry): the job, its generations, restarts, checkpoints, flushes and
-//! drains, each with its beginning and its end.
+//! The events of a job as spans of a trace (OpenTelemetry): the job, its generations, restarts, checkpoints, flushes
+//! and drains, each with its beginning and its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

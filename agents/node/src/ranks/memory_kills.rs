@@ -44,7 +44,7 @@ impl MemoryKills {
     pub fn since(&self) -> Option<Killed> {
         let of_group = self.group.as_ref().map(Counter::since);
         match of_group {
-            // The group of a process may be gone with it: then the node tells.
+            // The group of a process may be removed with it: then the counter of the node is read.
             Some(Some(processes)) => (processes > 0).then_some(Killed { processes, of_group: true }),
             _ => {
                 let processes = self.node.as_ref()?.since()?;

@@ -1,7 +1,7 @@
 //! `holdfast top`: a running job on the whole terminal, and requests by single keys.
 //!
-//! [`keys`] decides what a key does and [`view`] what is drawn; this module reads keys, looks at the job each second and
-//! sends requests, each on a thread of its own, so that nodes that do not answer delay no key.
+//! [`keys`] decides what a key does and [`view`] what is drawn; this module reads keys, looks at the job each second
+//! and sends requests, each on a thread of its own, so that nodes that do not answer delay no key.
 
 mod keys;
 mod view;
@@ -58,8 +58,8 @@ Keys:
 
 NO_COLOR=1 in the environment: no colours. There is no JSON: `holdfast status --json` has what is shown.
 
-Exit codes: 0 quit; 64 no terminal; 69 no job was run in this prefix, or its orchestrator ended unexpectedly and no agent \
-answers; 78 its state belongs to another user")]
+Exit codes: 0 quit; 64 no terminal; 69 no job was run in this prefix, or its orchestrator ended unexpectedly and no \
+agent answers; 78 its state belongs to another user")]
 pub struct TopArgs {
     /// The job
     #[command(flatten)]

@@ -23,7 +23,7 @@ use crate::events::{BackgroundWork, PastFlush};
 pub(super) enum Tone {
     Plain,
     Good,
-    /// Somebody may have to act on it.
+    /// It may need attention.
     Warning,
     Bad,
 }
