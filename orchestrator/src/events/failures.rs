@@ -239,9 +239,7 @@ impl Failures {
     }
 
     fn end(&mut self, time: Timestamp, generation: Generation, cause: &EndCause) {
-        if cause.is_finished()
-            || matches!(cause, EndCause::Halted { .. } | EndCause::TimeLimit | EndCause::Excluded { .. })
-        {
+        if cause.is_wanted() {
             return;
         }
         let ending = self.ending.unwrap_or(time);

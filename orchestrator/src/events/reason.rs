@@ -132,6 +132,11 @@ impl EndCause {
         matches!(self, EndCause::Finalized | EndCause::ExitedWell)
     }
 
+    /// True if the job is finished, or the generation ended because the user or the time limit wanted it to.
+    pub fn is_wanted(&self) -> bool {
+        self.is_finished() || matches!(self, EndCause::Halted { .. } | EndCause::TimeLimit | EndCause::Excluded { .. })
+    }
+
     /// False if the generation does not count for the limits of relaunches: the user decided it, or a node was taken
     /// out before the ranks could do anything. Both come to an end with the nodes.
     pub fn counts(&self) -> bool {

@@ -171,9 +171,7 @@ impl Spans {
         if let Some((_, id, began)) = self.generation.take().filter(|(of, ..)| *of == generation) {
             let attributes =
                 vec![("holdfast.generation", json!(generation)), ("holdfast.cause", json!(cause.to_string()))];
-            let was_wanted = cause.is_finished()
-                || matches!(cause, EndCause::Halted { .. } | EndCause::TimeLimit | EndCause::Excluded { .. });
-            let error = (!was_wanted).then(|| cause.to_string());
+            let error = (!cause.is_wanted()).then(|| cause.to_string());
             let name = format!("generation {generation}");
             spans.push(Span { id, parent: Some(JOB), name, began, ended: time, attributes, error });
         }
