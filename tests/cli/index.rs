@@ -3,12 +3,15 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use holdfast_core::kvtree;
+use holdfast_testkit::harness::ignore;
 use holdfast_testkit::{fixtures, scratch_copy};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::program::{holdfast, holdfast_in};
+use crate::program::{holdfast, holdfast_in, run};
 
 const STATES: [&str; 5] = [
     "1-three-flushed",
@@ -52,6 +55,31 @@ fn json_lists_what_a_script_needs() {
     let failed = &checkpoints[1];
     assert_eq!((&failed["id"], &failed["complete"]), (&json!(3), &json!(true)));
     assert_eq!(failed["failed"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn adding_a_large_checkpoint_shows_progress_on_a_terminal() {
+    if Command::new("script").arg("--version").output().is_err() {
+        ignore("script (util-linux), which provides a terminal");
+    }
+    let prefix = prefix_of(&state(STATES[0]));
+    let directory = "scr.2026-11-20_10:26:07.1145655.3";
+    // One file of half a GiB, most of it a hole: its checksum is wrong, which takes some time to find.
+    let (file, bytes) = (prefix.path().join(directory).join("rank_0.ckpt"), 512 << 20);
+    fs::File::options().write(true).open(&file).unwrap().set_len(bytes).unwrap();
+    let meta = file.with_extension("ckpt.scr");
+    let mut tree = kvtree::file::read(&meta).unwrap();
+    tree.put("SIZE", bytes);
+    kvtree::file::write(&meta, &tree).unwrap();
+    let arguments = ["index", "add", "--rescan", "--prefix", prefix.path().to_str().unwrap(), directory];
+    let words = format!("'{}' {}", env!("CARGO_BIN_EXE_holdfast"), arguments.join(" "));
+    let mut command = Command::new("script");
+    let ran = run(command.args(["-qefc", &words, "/dev/null"]).env("TERM", "xterm"));
+    assert_eq!(ran.code, 65, "{}", ran.out);
+    assert!(ran.out.contains(&format!("{directory} ")) && ran.out.contains("/512.0"), "{}", ran.out);
+    // Elsewhere there is none for what takes no ten seconds.
+    let ran = holdfast(arguments);
+    assert_eq!((ran.code, ran.err.as_str()), (65, ""));
 }
 
 #[test]

@@ -4,19 +4,22 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use holdfast_testkit::documents;
 use serde_json::Value;
 
 /// The result of a run of the program.
 pub struct Ran {
+    words: Vec<String>,
     pub code: i32,
     pub out: String,
     pub err: String,
 }
 
 impl Ran {
-    /// The one document on standard output.
+    /// The one document on standard output, which is as the schema of the command describes it.
+    #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in:\n{}", self.out))
+        documents::document(Path::new(env!("CARGO_BIN_EXE_holdfast")), &self.words, &self.out)
     }
 }
 
@@ -36,6 +39,7 @@ pub fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Comma
 pub fn run(command: &mut Command) -> Ran {
     let Output { status, stdout, stderr } = command.output().unwrap();
     Ran {
+        words: documents::words_of(command),
         code: status.code().unwrap_or_else(|| panic!("ended by a signal: {status}")),
         out: String::from_utf8(stdout).unwrap(),
         err: String::from_utf8(stderr).unwrap(),

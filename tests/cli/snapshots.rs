@@ -88,7 +88,7 @@ fn a_job_from_its_first_line_to_its_index() {
         ("halt-set-of-finished-job", &["halt", "set", "--checkpoints", "3", "job.yaml"]),
     ];
     for (name, words) in later {
-        let Ran { code, out, err } = holdfast(here.path(), words);
+        let Ran { code, out, err, .. } = holdfast(here.path(), words);
         assert_matches(here.path(), name, &format!("{out}{err}exit code {code}\n"));
     }
 }

@@ -145,7 +145,7 @@ fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents() 
         let printed = world.run(world.holdfast(["schema", of])).with_code(0).out;
         world.write(&format!("{of}.schema.json"), &printed)
     };
-    let (of_status, of_error) = (schema("status"), schema("error"));
+    let (of_status, of_error, of_all) = (schema("status"), schema("error"), schema("documents"));
     let document = |name: &str, text: &str| [world.write(&format!("{name}.json"), text)];
 
     let job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 2}");
@@ -154,7 +154,7 @@ fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents() 
     running.sees_checkpoint(4);
     let while_running = job.command(&["status", "--json"], 0).out;
     assert!(while_running.contains("\"allocation_end\": 1"), "{while_running}");
-    job.command(&["status"], 0).prints(&["allocation ends ", ", in 59min"]);
+    job.command(&["status"], 0).prints(&["allocation ends ", ", in "]);
     assert_eq!(refused_by(&of_status, &document("running", &while_running)), ["[]"], "{while_running}");
     job.go_on();
     running.ends_with(0);
@@ -173,4 +173,8 @@ fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents() 
     let mistaken = world.run(world.holdfast(["check", "--json", "bad.yaml"])).with_code(78).out;
     assert_eq!(refused_by(&of_error, &document("mistaken", &mistaken)), ["[]"], "{mistaken}");
     assert_eq!(refused_by(&of_error, &document("status", &at_the_end)), ["['']"]);
+    for text in [&at_the_end, &missing, &job.command(&["index", "list", "--json"], 0).out] {
+        assert_eq!(refused_by(&of_all, &document("any", text)), ["[]"], "{text}");
+    }
+    world.run(world.holdfast(["schema", "index", "lists"])).with_code(64).prints(&["index list, index add"]);
 }

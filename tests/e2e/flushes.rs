@@ -266,6 +266,19 @@ fn flush_in_the_background_is_in_the_transfer_file_of_each_node() {
 }
 
 #[test]
+fn a_long_flush_is_shown_in_a_batch_log() {
+    let world = World::new();
+    let job = flushing(&world, 0).holding_after(4);
+    let running = job.start();
+    let printed = || fs::read_to_string(world.path("err.0")).unwrap_or_default();
+    let line = || printed().lines().find(|line| line.contains("flush of checkpoint 4: ")).map(str::to_owned);
+    let line = world.wait("a line about the flush", line);
+    assert!(line.contains("KiB of ") && line.ends_with(" nodes"), "{line}");
+    job.go_on();
+    running.ends_with(0);
+}
+
+#[test]
 fn finished_flush_in_the_background_is_done_in_the_transfer_file() {
     let world = World::new();
     let job = Job::new(&world, 0).flush("{every: 4, mode: async, bandwidth: 0}").holding_after(4);

@@ -56,6 +56,26 @@ fn nothing_is_said_of_programs_that_call_the_api_or_need_not() {
 }
 
 #[test]
+fn ranks_that_hang_before_their_first_call_after_a_relaunch_are_reported() {
+    let world = World::new();
+    let gone = world.path("reported");
+    let script =
+        format!("test $HOLDFAST_GENERATION = 1 || until test -e {}; do sleep 0.05; done; exec \"$@\"", gone.display());
+    let command = format!("command: [sh, -c, '{script}', sh, {:?}, ", env!("CARGO_BIN_EXE_holdfast"));
+    let job = Job::new(&world, 1).health("silent_api_after: 3s").faults("{node: 1, after_checkpoint: 2}");
+    let spec = world.write("job.yaml", &job.yaml().replace("command: [\"holdfast\", ", &command));
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let event = running.sees_event("api_not_called");
+    assert_eq!((&event["generation"], &event["called_before"]), (&json!(2), &json!(true)));
+    std::fs::write(gone, "").unwrap();
+    let ran = running.ends_with(0);
+    ran.prints(&["no rank of generation 2 has called the checkpoint API", "MPI_Init"]);
+    assert!(!format!("{}{}", ran.out, ran.err).contains(NOTHING), "{}", ran.err);
+    assert_eq!(world.all("api_not_called").len(), 1);
+    job.assert_result();
+}
+
+#[test]
 fn program_of_another_library_than_the_source_is_for_is_refused() {
     let world = World::new();
     std::fs::write(world.path("main.c"), "int FTI_Status(void); int main(void) { return FTI_Status(); }").unwrap();

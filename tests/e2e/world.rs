@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use holdfast::events::reader::Reader;
 use holdfast::job::state::JobState;
+use holdfast_testkit::documents;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
@@ -37,11 +38,14 @@ pub struct Running<'a> {
     world: &'a World,
     child: Child,
     number: usize,
+    words: Vec<String>,
 }
 
 /// A program that ended.
 #[derive(Debug)]
 pub struct Ran {
+    /// The arguments of Holdfast.
+    words: Vec<String>,
     pub status: ExitStatus,
     pub out: String,
     pub err: String,
@@ -139,8 +143,9 @@ impl World {
         let mut started = self.started.borrow_mut();
         let number = started.len();
         started.push(format!("{command:?}"));
+        let words = documents::words_of(&command);
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
-        Running { world: self, child, number }
+        Running { world: self, child, number, words }
     }
 
     /// Runs a program to its end.
@@ -391,7 +396,7 @@ impl Running<'_> {
         // None if the output was redirected.
         let read =
             |kind: &str| fs::read_to_string(self.world.path(&format!("{kind}.{}", self.number))).unwrap_or_default();
-        Ran { status, out: read("out"), err: read("err") }
+        Ran { words: self.words, status, out: read("out"), err: read("err") }
     }
 
     /// Waits for its end with this exit code.
@@ -408,10 +413,10 @@ impl Ran {
         self
     }
 
-    /// The one document on standard output.
+    /// The one document on standard output, which is as the schema of the command describes it.
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in:\n{}", self.out))
+        documents::document(Path::new(env!("CARGO_BIN_EXE_holdfast")), &self.words, &self.out)
     }
 
     /// Standard output and standard error together contain all of these.

@@ -59,7 +59,7 @@ pub(super) fn run(args: ExtractArgs, output: Style) -> Result<u8, Failure> {
     let options = Options { recover: args.recover, ..Options::default() };
     let visited = visit(&args.paths);
     let alone = matches!(&visited[..], [Visited { named: true, .. }]);
-    let mut bar = Bar::new(output.shows_progress());
+    let mut bar = Bar::new(output);
     let mut files = Vec::new();
     for visited in visited {
         let to = if alone { args.to.clone() } else { args.to.join(&visited.below) };

@@ -387,7 +387,7 @@ impl Group {
 
 fn repair_files(args: &RepairArgs, output: Style) -> Result<u8, Failure> {
     let survivors = args.group.survivors(true)?;
-    let mut bar = Bar::new(output.shows_progress());
+    let mut bar = Bar::new(output);
     let mut files = Vec::new();
     // The groups are needed for parity only.
     let has_parity = |file: &Survivor| file.name.role == name::FileRole::Parity;
@@ -504,7 +504,7 @@ fn restore_ranks(args: &RestoreArgs, output: Style) -> Result<u8, Failure> {
     })?;
     let directory = temporary.as_ref().map_or(args.to.as_path(), |temporary| temporary.path());
     let to = place(directory, args.force, false)?;
-    let mut bar = Bar::new(output.shows_progress());
+    let mut bar = Bar::new(output);
     let mut files = Vec::new();
     for rank in &args.rank {
         let group = shape.group_of(*rank).ok_or_else(|| no_group(*rank))?;

@@ -50,7 +50,7 @@ pub struct InspectArgs {
 }
 
 pub(super) fn run(args: InspectArgs, output: Style) -> Result<u8, Failure> {
-    let mut bar = Bar::new(output.shows_progress());
+    let mut bar = Bar::new(output);
     let one = args.paths.len() == 1 && !args.check && !args.brief;
     let mut files = Vec::new();
     for visited in visit(&args.paths) {

@@ -9,6 +9,7 @@ mod check;
 mod checkpoint;
 mod compat;
 mod completions;
+mod documents;
 mod drain;
 mod example;
 mod example_pair;

@@ -282,7 +282,7 @@ impl Report for Dumped<'_> {
 fn split(args: &SplitArgs, output: Style) -> Result<u8, Failure> {
     let options = SplitOptions { recover: args.recover, by_global_rank: args.by_rank, dry_run: args.dry_run };
     let to = place(&args.to, args.force, args.dry_run)?;
-    let split = Bar::new(output.shows_progress())
+    let split = Bar::new(output)
         .during(&args.file.display().to_string(), |progress| sion::split(&args.file, &to, &options, progress))?;
     let code = warn_all(&split.warnings, output);
     for (task, fault) in &split.damaged {
@@ -338,7 +338,7 @@ fn join(args: &JoinArgs, output: Style) -> Result<u8, Failure> {
         chunk_bytes: args.chunk_size,
         dry_run: args.dry_run,
     };
-    let joined = Bar::new(output.shows_progress())
+    let joined = Bar::new(output)
         .during(&args.output.display().to_string(), |progress| sion::join(&input, &args.output, &options, progress))?;
     let Joined { tasks, bytes, removed } = joined;
     made(output, (&args.output, args.dry_run), (tasks, bytes), None, &removed)?;
@@ -349,8 +349,8 @@ fn defrag(args: &DefragArgs, output: Style) -> Result<u8, Failure> {
     check_output(&args.output, args.force)?;
     let options = DefragOptions { block_size: args.block_size, recover: args.recover, dry_run: args.dry_run };
     let name = args.input.display().to_string();
-    let Defragmented { tasks, bytes, warnings, removed } = Bar::new(output.shows_progress())
-        .during(&name, |progress| sion::defrag(&args.input, &args.output, &options, progress))?;
+    let Defragmented { tasks, bytes, warnings, removed } =
+        Bar::new(output).during(&name, |progress| sion::defrag(&args.input, &args.output, &options, progress))?;
     let code = warn_all(&warnings, output);
     made(output, (&args.output, args.dry_run), (tasks, bytes), Some(&warnings), &removed)?;
     Ok(code)
@@ -381,7 +381,7 @@ fn made(
 
 fn verify(args: VerifyArgs, output: Style) -> Result<u8, Failure> {
     let options = VerifyOptions { read_data: args.read_data };
-    let mut bar = Bar::new(output.shows_progress());
+    let mut bar = Bar::new(output);
     let mut files = Vec::new();
     for path in args.files {
         let name = path.display().to_string();

@@ -131,7 +131,7 @@ pub(super) fn run(args: VerifyArgs, output: Style) -> Result<u8, Failure> {
     }
     let server = args.server()?;
     let options = Options { as_documented: args.as_documented, ..Options::default() };
-    let mut bar = Bar::new(output.shows_progress());
+    let mut bar = Bar::new(output);
     let mut files = Vec::new();
     for visited in visit(&args.paths) {
         let name = visited.path.display().to_string();

@@ -85,13 +85,13 @@ pub(super) fn run(prefix: &Path, (details, only_damaged): (bool, bool), output: 
         threads: threads.div_ceil(entries.len().max(1)),
         ..AddOptions::default()
     };
-    let items = Items::new(output.shows_progress(), entries.len());
+    let items = Items::new(output, entries.len());
     let datasets = workers::map(&entries, threads, 1, |entry| {
         let report = check(store, entry, &options, &items);
         items.done();
         Checked { state: State::of(entry.complete == Some(true), &report), entry: entry.clone(), report }
     });
-    items.end();
+    drop(items);
     let code = worst(datasets.iter().map(|checked| checked.state.code()));
     output.result(&PrefixReport { prefix: prefix.display().to_string(), datasets, details, only_damaged })?;
     Ok(code)
@@ -104,7 +104,7 @@ fn check(
     items: &Items,
 ) -> Result<AddReport, PrefixError> {
     add(store, &entry.directory, Local::now().naive_local(), options, &|step| {
-        if let add::AddStep::Verified { bytes } = step {
+        if let add::AddStep::Verified { bytes, .. } = step {
             items.read(bytes);
         }
     })

@@ -8,6 +8,7 @@
 
 mod account;
 mod live;
+mod long_work;
 mod queue;
 mod turns;
 mod view;
@@ -22,11 +23,13 @@ use std::time::{Duration, Instant};
 use chrono::Local;
 use futures_util::FutureExt as _;
 use holdfast_model::{NodeName, Progress};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use self::account::OutputNotShown;
 use self::account::{Accounts, OutputAccount};
 use self::live::LiveView;
+use self::long_work::LongWork;
 use self::queue::{Message, OutputText, Queue};
 use self::turns::{Turn, Turns};
 pub use self::view::{PairsView, View};
@@ -70,6 +73,7 @@ pub struct Screen {
     output: Arc<Writer>,
     turns: Arc<Turns>,
     accounts: Arc<Accounts>,
+    long_work: Arc<Mutex<LongWork>>,
 }
 
 /// The permission to show the output of a generation, after that of all earlier generations.
@@ -92,7 +96,15 @@ impl Screen {
             true => Arc::clone(&errors),
             false => Arc::new(Writer::start("stdout", Standard { live: None })?),
         };
-        Ok(Screen { style, is_live, errors, output, turns: Arc::default(), accounts: Arc::default() })
+        Ok(Screen {
+            style,
+            is_live,
+            errors,
+            output,
+            turns: Arc::default(),
+            accounts: Arc::default(),
+            long_work: Arc::default(),
+        })
     }
 
     /// Shows an event, if it has a sentence.
@@ -120,10 +132,14 @@ impl Screen {
         }
     }
 
-    /// Shows the long operations of a node; those that are not in `work` any more have ended.
+    /// Shows the operations of a node; those that are not in `work` any more have ended. Without a live view, a line
+    /// now and then about those that take long.
     pub fn progress(&self, node: &NodeName, work: &[Progress]) {
         if self.is_live {
             self.errors.update_view(|queue| queue.set_progress(node, work));
+        } else {
+            let lines = self.long_work.lock().update(Instant::now(), node, work);
+            lines.iter().for_each(|line| self.line(line));
         }
     }
 

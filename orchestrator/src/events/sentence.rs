@@ -69,6 +69,11 @@ impl LogEvent {
             LogEvent::HangSuspected { generation, reason, .. } => {
                 format!("generation {generation} seems to hang, saving stacks: {reason}")
             }
+            LogEvent::ApiNotCalled { generation, called_before: true } => format!(
+                "warning: no rank of generation {generation} has called the checkpoint API since its launch: the \
+                 ranks may hang before their first call, in MPI_Init for instance. With `health.hang_after` the job \
+                 is relaunched then"
+            ),
             LogEvent::ApiNotCalled { .. } => {
                 "no rank has called the checkpoint API: nothing is protected, and a lost node \
                                               costs all work since the launch. See `checkpoint.source` for programs \

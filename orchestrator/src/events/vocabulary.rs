@@ -335,10 +335,13 @@ vocabulary! {
         /// What was observed.
         reason: String,
     },
-    /// No rank of the run has called the checkpoint API since its launches (`health.silent_api_after`): nothing is
-    /// protected.
+    /// No rank of the generation has called the checkpoint API since its launch (`health.silent_api_after`).
     ApiNotCalled {
         generation: Generation,
+        /// Ranks of earlier generations of the run have: those of this one may hang before their first call.
+        /// Otherwise nothing is protected. Since 1.18.
+        #[serde(default)]
+        called_before: bool,
     },
     /// Ranks have waited for `health.waiting_after` in a call that other ranks have not made. Since 1.16.
     RanksWait {

@@ -38,6 +38,9 @@ pub(super) struct GenerationFacts {
     pub newest_before: Option<CheckpointId>,
     /// The launcher is known to run.
     pub started: bool,
+    /// A rank has called the checkpoint API.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub connected: bool,
     /// The ranks joined through the checkpoint API.
     pub joined: bool,
     pub finalized: bool,

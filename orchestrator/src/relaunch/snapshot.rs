@@ -78,9 +78,9 @@ pub(super) struct Head {
     /// A rank of this run has called the checkpoint API.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub api_called: bool,
-    /// It was reported that none has.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub api_silence_reported: bool,
+    /// The last generation of which it was reported that no rank has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence_reported_in: Option<Generation>,
     /// A generation of this run made progress, in this step or in an earlier one.
     #[serde(default)]
     pub made_progress: bool,

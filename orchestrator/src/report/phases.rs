@@ -82,7 +82,7 @@ impl Phases {
                     self.enter(Phase::Restart, time);
                 }
             }
-            LogEvent::ApiNotCalled { .. } => {
+            LogEvent::ApiNotCalled { called_before: false, .. } => {
                 self.silent = true;
                 self.computed_from_launch();
             }

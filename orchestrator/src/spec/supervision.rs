@@ -128,7 +128,8 @@ keys! {
         /// A test of the site that takes longer has failed.
         test_timeout: Duration = duration().or(Duration::from_secs(60)),
         /// If no rank has called the checkpoint API so long after a launch, this is reported, because nothing is
-        /// protected then. For the sources that are such calls, `scr` and `variables`. `none` = never.
+        /// protected then; after a relaunch, because the ranks may hang before their first call. For the sources that
+        /// are such calls, `scr` and `variables`. `none` = never.
         silent_api_after: Option<Duration> = duration_or_none().or(Some(Duration::from_secs(30))),
         /// If ranks have waited so long in a call for ranks that have not made it, this is reported: the call, the
         /// ranks that wait, and those that are waited for. `none` = never.

@@ -7,7 +7,8 @@
 //!
 //! [`Dice`] generates seeded random numbers, with which [`mutation`] changes valid messages and [`fuzz`] the inputs of
 //! parsers; [`cluster`] is the Slurm cluster of containers and the jobs on it; [`awake`] reads which copies of a pair
-//! were awake when; [`harness`] runs suites whose tests may be ignored on some machines.
+//! were awake when; [`documents`] compares what commands print with their schemas; [`harness`] runs suites whose tests
+//! may be ignored on some machines.
 
 #![forbid(unsafe_code)]
 // Test support panics, as tests do, with the file that failed.
@@ -16,6 +17,7 @@
 pub mod awake;
 pub mod cluster;
 mod dice;
+pub mod documents;
 pub mod fuzz;
 pub mod harness;
 pub mod mutation;

@@ -53,11 +53,15 @@ pub enum AddStep<'a> {
     Verified {
         /// Bytes since the last call.
         bytes: u64,
+        /// Bytes of all files with a checksum.
+        total: u64,
     },
     Rebuilding {
         set: &'a SetRebuild,
         /// Bytes since its beginning.
         bytes: u64,
+        /// Bytes that are rebuilt in this set.
+        total: u64,
     },
 }
 
@@ -149,7 +153,8 @@ pub fn add(
     let scan_options = ScanOptions { threads: options.threads, open: options.open };
     let mut scanned = scan(&dataset, scan_options)?;
     let verified = if options.verify {
-        scanned.verify(options.threads, &|bytes| on_step(AddStep::Verified { bytes }))
+        let total = scanned.bytes_with_checksum();
+        scanned.verify(options.threads, &|bytes| on_step(AddStep::Verified { bytes, total }))
     } else {
         Verified::default()
     };
@@ -191,8 +196,8 @@ fn rebuild_all(
 ) {
     let planned = &inspection.rebuildable;
     let outcomes = workers::map(planned, threads, 1, |set| {
-        let mut progress = |bytes, _| {
-            on_step(AddStep::Rebuilding { set, bytes });
+        let mut progress = |bytes, total| {
+            on_step(AddStep::Rebuilding { set, bytes, total });
             ControlFlow::Continue(())
         };
         directory::rebuild(&scanned.files, set.set, &set.missing, &mut progress).map_err(|error| error.to_string())

@@ -74,6 +74,12 @@ impl Scan {
         units
     }
 
+    /// Bytes of the files that carry a CRC.
+    pub fn bytes_with_checksum(&self) -> u64 {
+        let files = self.ranks.values().flat_map(|known| known.present.values());
+        files.filter(|file| file.crc.is_some()).map(|file| file.size).fold(0, u64::saturating_add)
+    }
+
     /// Takes in what was found elsewhere: the file of `unit` counts no longer.
     pub fn apply_failure(&mut self, unit: &VerifyUnit, damage: FileDamage) {
         self.mark_damaged(unit.rank, &unit.name, damage);

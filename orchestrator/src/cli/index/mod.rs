@@ -24,6 +24,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Report, Style, document, printable, report};
 use super::prefix_access;
+use super::progress::Bytes;
 use crate::exit;
 use crate::job::state::StateError;
 use crate::job::step_names;
@@ -473,7 +474,9 @@ fn add_directory(args: &AddArgs, output: Style) -> Result<u8, Failure> {
     let open = holdfast_formats::sion::dataset::open;
     if args.copy {
         let scanned = ScanOptions { open, ..ScanOptions::default() };
-        name = copy::copy(&*store, &name, Local::now().naive_local(), scanned, &|_| {})?.ok_or_else(|| {
+        let copied = Bytes::new(output, "copy");
+        let copying = copy::copy(&*store, &name, Local::now().naive_local(), scanned, &|bytes| copied.add(bytes));
+        name = copying?.ok_or_else(|| {
             Failure::new(exit::DAMAGED_DATA, "nothing in it can be used: it is not copied")
                 .at(store.path_of(&name).display())
         })?;
@@ -492,7 +495,10 @@ fn add_directory(args: &AddArgs, output: Style) -> Result<u8, Failure> {
         open,
         ..AddOptions::default()
     };
-    let added = add(&*store, &name, Local::now().naive_local(), &options, &|_| {})?;
+    let progress = Bytes::new(output, name.as_str());
+    let added = add(&*store, &name, Local::now().naive_local(), &options, &|step| progress.step(step));
+    drop(progress);
+    let added = added?;
     let complete = added.is_complete() || added.outcome == AddOutcome::Rebuildable;
     let fields = json!({
         "directory": added.directory.as_str(),

@@ -154,6 +154,7 @@ impl Machine {
             Event::RankConnected { generation, rank } => {
                 self.state.head.api_called = true;
                 self.note_fact(generation, |active| {
+                    active.facts.connected = true;
                     active.left.remove(rank.0);
                 });
             }

@@ -256,18 +256,22 @@ impl Machine {
     }
 
     /// Handles limits of time that have passed.
-    /// When it is reported that no rank has called the checkpoint API: once in a run.
+    /// When it is reported that no rank has called the checkpoint API: once in a run of a program that never does,
+    /// else once in each generation.
     pub(super) fn api_silence_at(&self) -> Option<Duration> {
         let head = &self.state.head;
-        let after = self.config.silent_api_after.filter(|_| !head.api_called && !head.api_silence_reported)?;
         let active = self.state.active.as_ref().filter(|_| head.phase == Phase::Running)?;
+        let reported = head.silence_reported_in;
+        let is_reported = reported == Some(head.generation) || (reported.is_some() && !head.api_called);
+        let after = self.config.silent_api_after.filter(|_| !active.facts.connected && !is_reported)?;
         Some(active.facts.launched.saturating_add(after))
     }
 
     fn check_api_calls(&mut self, now: Duration, out: &mut Vec<Action>) {
         if self.api_silence_at().is_some_and(|at| now >= at) {
-            self.state.head.api_silence_reported = true;
-            self.record(LogEvent::ApiNotCalled { generation: self.generation() }, out);
+            let (generation, called_before) = (self.generation(), self.state.head.api_called);
+            self.state.head.silence_reported_in = Some(generation);
+            self.record(LogEvent::ApiNotCalled { generation, called_before }, out);
         }
     }
 

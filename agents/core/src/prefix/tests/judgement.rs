@@ -229,9 +229,13 @@ fn progress_counts_what_was_verified_and_rebuilt() {
     let on_step = |step: AddStep<'_>| {
         let mut counted = counted.lock().unwrap();
         match step {
-            AddStep::Verified { bytes } => counted.0 += bytes,
-            AddStep::Rebuilding { bytes, set } => {
+            AddStep::Verified { bytes, total } => {
+                counted.0 += bytes;
+                assert!(counted.0 <= total, "{counted:?} of {total}");
+            }
+            AddStep::Rebuilding { bytes, total, set } => {
                 assert_eq!(set.ranks, [Rank(3)]);
+                assert!(bytes <= total, "{bytes} of {total}");
                 counted.1 = bytes;
             }
         }
