@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file as hash_file;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_model::{CheckpointId, Rank};
@@ -89,17 +89,8 @@ fn holdfast(prefix: &Path, arguments: &[&str]) -> Result<f64> {
 fn write_rank(directory: &Path, rank: Rank, ranks: u32) -> Result<()> {
     let name = format!("rank_{rank}.ckpt");
     let content = format!("the state of rank {rank}");
-    let meta = Meta {
-        file: name.clone(),
-        kind: FileKind::Full,
-        size: content.len() as u64,
-        checkpoint: CheckpointId(1),
-        rank,
-        ranks,
-        complete: true,
-        crc: Some(crc32fast::hash(content.as_bytes())),
-        output_path: None,
-    };
+    let crc = Some(crc32fast::hash(content.as_bytes()));
+    let meta = Meta { crc, ..Meta::of_application(&name, content.len() as u64, CheckpointId(1), rank, ranks) };
     let path = directory.join(&name);
     fs::write(&path, content)?;
     // Not synchronised, unlike in the real writers: 20,000 syncs would take minutes.

@@ -1,9 +1,11 @@
 //! Each command ends with the codes that docs/exit-codes.md lists for it. Codes that need a running job are tested with
 //! jobs: 65, 73 and 75 of `drain` and `run`, 90 and 91.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 
-use crate::program::command;
+use crate::program::{command, run};
 
 const PAGE: &str = include_str!("../../docs/exit-codes.md");
 
@@ -64,5 +66,39 @@ fn commands_end_with_the_codes_that_are_documented_for_them() {
         let listed = codes.split(|char: char| !char.is_ascii_digit()).any(|word| word == code.to_string());
         // The codes of every command.
         assert!(listed || [64, 70].contains(&code), "{code} is not in the row of {}", words[0]);
+    }
+}
+
+#[test]
+fn usage_errors_are_documents_too() {
+    let disabled = run(command(["run", "--json", "--", "true"]).env("SCR_ENABLE", "0"));
+    assert_eq!((disabled.code, &disabled.json()["error"]["remedy"]), (64, &"leave out `--json`".into()));
+    for words in [&["status", "--json", "--colour"][..], &["--json", "index", "lists"], &["run", "--json", "--quit"]] {
+        let ran = crate::program::holdfast(words);
+        let document = ran.json();
+        assert_eq!((ran.code, &document["error"]["exit_code"]), (64, &64.into()), "{document}");
+        let message = document["error"]["message"].as_str().unwrap();
+        assert!(message.contains(words.last().unwrap()) && ran.err.contains(message), "{message}");
+    }
+}
+
+#[test]
+fn paths_that_are_not_utf_8_are_shown_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let odd = directory.path().join(OsStr::from_bytes(b"a\xffb"));
+    fs::create_dir(&odd).unwrap();
+    fs::write(odd.join("job.yaml"), "run: {command: ['true']}\nallocation: {manager: local}\n").unwrap();
+    let ran = |words: &[&OsStr]| run(command(words).current_dir(&odd));
+    let is_written = |words: &[&OsStr], field: &str| {
+        let document = ran(words).json();
+        assert!(document[field].as_str().unwrap().contains("\u{fffd}"), "{document}");
+    };
+    let out = odd.join("other.yaml");
+    is_written(&["init".as_ref(), "--json".as_ref(), "-o".as_ref(), out.as_ref(), "/bin/true".as_ref()], "path");
+    is_written(&["compat".as_ref(), "install".as_ref(), "--json".as_ref(), odd.as_ref()], "directory");
+    for command in ["check", "run"] {
+        let refused = ran(&[command.as_ref(), "--json".as_ref(), "job.yaml".as_ref()]);
+        assert_eq!(refused.code, 78, "{}", refused.err);
+        assert!(refused.err.contains("job.yaml") && refused.err.contains("not UTF-8"), "{}", refused.err);
     }
 }

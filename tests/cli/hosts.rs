@@ -31,7 +31,7 @@ pub const BETTER: [(&str, &str); 14] = [
 #[test]
 fn prints_every_case_of_scr_or_a_better_result() {
     let text = fs::read_to_string(fixtures("scr").join("t-command-output/scr_glob_hosts.txt")).unwrap();
-    let mut seen = 0;
+    let (mut seen, mut used) = (0, 0);
     for case in text.split("$ scr_glob_hosts ").skip(1) {
         let (line, rest) = case.split_once('\n').unwrap();
         let (printed, code) = rest.rsplit_once("rc=").unwrap();
@@ -43,6 +43,8 @@ fn prints_every_case_of_scr_or_a_better_result() {
         let better = BETTER.iter().find(|(case, _)| *case == line).map(|(_, better)| *better);
         if code.trim() == "1" {
             assert_eq!((ran.code, ran.out.as_str()), (64, ""), "{line}");
+            let error = ran.err.trim_start_matches("error: ").split(" for ").next().unwrap().to_owned();
+            assert!(printed.contains("Usage:") || printed.to_lowercase().contains(&error), "{line}: {error}");
         } else if line == "-h node1-ib" {
             // It printed node[1]; the name is the same, with or without brackets.
             assert_eq!(holdfast(["hosts", "--expand", "node1-ib"]).out, "node1-ib\n");
@@ -50,7 +52,9 @@ fn prints_every_case_of_scr_or_a_better_result() {
             assert_eq!((ran.code, ran.out.as_str()), (0, format!("{}\n", better.unwrap_or(answer)).as_str()), "{line}");
         }
         seen += 1;
+        used += usize::from(better.is_some());
     }
+    assert_eq!(used, BETTER.len());
     assert!(seen > 40, "{seen} cases");
 }
 

@@ -17,9 +17,7 @@ fn is_survived(job: &Job<'_>, world: &World, node: &str) {
     let back =
         |event: &serde_json::Value| event["event"] == "agent_ready" && event["node"] == node && event["again"] == true;
     running.sees("the agent is back", back);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.all("generation_launched").len(), 1);
     assert_eq!(world.all("node_down").len(), 0);
     pfs::assert_current(&world.prefix(), 8);
@@ -28,14 +26,14 @@ fn is_survived(job: &Job<'_>, world: &World, node: &str) {
 
 #[test]
 fn killed_agent_is_restarted_and_run_continues() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 1).holding_after(4).faults("{node: 2, after_checkpoint: 4, action: kill-agent}");
     is_survived(&job, &world, "node2");
 }
 
 #[test]
 fn killed_leader_agent_is_restarted_and_run_continues() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 1).holding_after(4).faults("{node: 0, after_checkpoint: 4, action: kill-agent}");
     is_survived(&job, &world, "node0");
 }
@@ -44,35 +42,27 @@ fn killed_leader_agent_is_restarted_and_run_continues() {
 fn externally_killed_agent_is_restarted() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     signal(world.agent_pid("node3"), Signal::KILL);
     running.sees("it is back", |event| event["event"] == "agent_ready" && event["again"] == true);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.all("generation_launched").len(), 1);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn socket_of_a_living_agent_that_was_removed_is_there_again_for_the_next_generation() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     let job_id = world.state()["agents"]["job_id"].as_str().unwrap().to_owned();
     let control = world.node_root("node1").join("tmp").join(USER).join(format!("scr.{job_id}"));
     let socket = control.join("agent.sock");
     fs::remove_file(&socket).unwrap();
     world.wait("the socket is there again", || socket.exists().then_some(()));
     assert!(world.kill(|line| line.contains("example heat")) > 0);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.all("generation_launched").len(), 2);
     assert_eq!(world.all("node_down").len(), 0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -80,8 +70,7 @@ fn hanging_agent_is_replaced_and_run_continues() {
     let world = World::new();
     let mut job = Job::new(&world, 0).holding_after(4).health("replace_after: 3s");
     job.down_after = "1s";
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     signal(world.agent_pid("node2"), Signal::STOP);
     let lost = running.sees_event("agent_lost");
     assert_eq!(lost["node"], "node2");
@@ -91,18 +80,14 @@ fn hanging_agent_is_replaced_and_run_continues() {
         event["event"] == "agent_ready" && event["node"] == "node2" && event["again"] == true
     };
     running.sees("it is back", back);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.finishes(running);
 }
 
 #[test]
 fn agent_that_other_agents_find_stopped_is_replaced_before_replace_after() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     signal(world.agent_pid("node2"), Signal::STOP);
     let lost = running.sees_event("agent_lost");
     assert_eq!(lost["node"], "node2");
@@ -112,30 +97,23 @@ fn agent_that_other_agents_find_stopped_is_replaced_before_replace_after() {
         event["event"] == "agent_ready" && event["node"] == "node2" && event["again"] == true
     };
     running.sees("it is back", back);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.finishes(running);
 }
 
 #[test]
 fn agent_killed_during_encode_drops_at_most_that_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 0).faults("{node: 1, during: encode, checkpoint: 3, action: kill-agent}");
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn agent_killed_during_write_drops_at_most_that_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 0).faults("{node: 1, during: write, checkpoint: 3, action: kill-agent}");
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -147,27 +125,20 @@ fn agent_killed_during_rebuild_is_restarted_and_rebuilds() {
         .faults("{node: 4, during: rebuild, action: kill-agent}");
     let mut running = job.start();
     running.sees("the agent is back", |event| event["event"] == "agent_ready" && event["again"] == true);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!(last["checkpoint"], 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn restarts_all_killed_agents() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     assert_eq!(world.kill(|line| line.split(' ').nth(1) == Some("agent")), 5);
     world.wait("all agents are back", || (world.all("agent_ready").len() >= 10).then_some(()));
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.all("generation_launched").len(), 1);
-    world.assert_nothing_is_left();
 }
 
 /// The complete files of a checkpoint directory, those with a meta file, each with its inode.
@@ -197,13 +168,10 @@ fn flush_resumes_after_leader_is_killed() {
     });
     assert!(before.len() < 24, "nothing is left to resume: {before:?}");
     signal(world.agent_pid("node0"), Signal::KILL);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(directories(), std::slice::from_ref(&directory), "the flush began again in a new directory");
     pfs::assert_current(&world.prefix(), 8);
     let after = copied(&directory);
     assert_eq!(after.len(), 24);
     assert_eq!(before.iter().filter(|(name, inode)| after[*name] != **inode).count(), 0, "copied again");
-    world.assert_nothing_is_left();
 }

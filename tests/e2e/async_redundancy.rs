@@ -30,11 +30,8 @@ fn is_complete(event: &Value) -> bool {
 fn ranks_go_on_before_the_redundancy_is_made_within_its_bandwidth_and_the_next_checkpoint_lifts_the_limit() {
     let world = World::new();
     let job = job(&world, 0).holding_after(3);
-    let mut running = job.start();
-    running.sees_checkpoint(3);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    let running = job.reaches(3);
+    job.finishes(running);
     for checkpoint in 1..=8 {
         let of = |name| place(&world, name, checkpoint);
         assert!(of("checkpoint_complete") < of("ranks_blocked"));
@@ -47,7 +44,6 @@ fn ranks_go_on_before_the_redundancy_is_made_within_its_bandwidth_and_the_next_c
     let of_third = protected.iter().find(|event| event["checkpoint"] == 3).unwrap();
     assert!(of_third["millis"].as_u64() > Some(3000), "nothing waited for it: {of_third}");
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -56,15 +52,12 @@ fn a_node_that_is_lost_meanwhile_costs_the_newest_checkpoint_and_the_older_one_i
     let job = job(&world, 1).holding_after(3).faults("{node: 1, during: encode, checkpoint: 3}");
     let mut running = job.start();
     running.sees("the node is down", |event| event["event"] == "node_down" && event["node"] == "node1");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     let from = (&last["checkpoint"], &last["source"], &last["rebuilt"]);
     assert_eq!(from, (&json!(2), &json!("rebuilt"), &json!([1])), "{last}");
     let reason = world.the("restart_attempt")["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("lost rank 1, and the redundancy of ranks 0, 2 and 3 was not made"), "{reason}");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -83,11 +76,8 @@ fn ranks_that_fail_meanwhile_restart_from_the_newest_checkpoint_whose_redundancy
         running.sees("its redundancy", |event| {
             event["event"] == "checkpoint_protected" && event["checkpoint"] == 3 && event["generation"] == 2
         });
-        job.go_on();
-        running.ends_with(0);
-        job.assert_result();
+        job.finishes(running);
         pfs::assert_current(&world.prefix(), 8);
-        world.assert_nothing_is_left();
     }
 }
 
@@ -100,11 +90,8 @@ fn an_agent_that_dies_meanwhile_makes_its_part_of_the_redundancy_again() {
         running.sees("checkpoint 3 complete", is_complete);
         signal(world.agent_pid(node), Signal::KILL);
         running.sees("its redundancy", |event| event["event"] == "checkpoint_protected" && event["checkpoint"] == 3);
-        job.go_on();
-        running.ends_with(0);
-        job.assert_result();
+        job.finishes(running);
         assert_eq!(world.all("restarted").len(), 1, "{node}: nothing was launched again");
-        world.assert_nothing_is_left();
     }
 }
 
@@ -118,12 +105,9 @@ fn several_nodes_are_rebuilt_from_redundancy_that_was_made_meanwhile() {
     for node in ["node1", "node3"] {
         running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
     }
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(5), &json!([1, 3])), "{last}");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -133,11 +117,8 @@ fn copies_on_a_partner_are_made_meanwhile() {
     let job = Job::new(&world, 1).redundancy(redundancy).holding_after(5).faults("{node: 1, after_checkpoint: 5}");
     let mut running = job.start();
     running.sees("the node is down", |event| event["event"] == "node_down" && event["node"] == "node1");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 5);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -148,12 +129,11 @@ fn example_of_the_page_loses_a_node_and_continues() {
     assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(2), &json!([1])), "{last}");
     let began = |name: &str| events.iter().position(|event| event["event"] == name).unwrap();
     assert!(began("ranks_blocked") < began("encode_started"));
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn keys_of_asynchronous_redundancy_that_have_no_effect_are_refused() {
-    let world = World::new();
+    let world = World::unchecked();
     for (redundancy, message) in [
         ("[{scheme: local, async: true}]", "`async: true` has no effect with `scheme: local`"),
         ("[{scheme: xor, bandwidth: 1GiB/s}]", "`bandwidth` has no effect without `async: true`"),
@@ -170,13 +150,12 @@ fn keys_of_asynchronous_redundancy_that_have_no_effect_are_refused() {
 fn a_checkpoint_whose_redundancy_is_being_made_is_flushed_and_drained_without_it() {
     // Minutes of work, which nothing waits for.
     let slow = "[{scheme: xor, set_size: 4, async: true, percent: 0.005}]";
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world, 0).redundancy(slow).flush("{every: 3, mode: async}").holding_after(3);
     let mut running = job.start();
     running.sees("its flush", |event| event["event"] == "flushed" && event["checkpoint"] == 3);
     assert!(!world.all("checkpoint_protected").iter().any(|event| event["checkpoint"] == 3), "the flush did not wait");
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     pfs::assert_current(&world.prefix(), 3);
     world.assert_nothing_is_left();
 
@@ -184,9 +163,7 @@ fn a_checkpoint_whose_redundancy_is_being_made_is_flushed_and_drained_without_it
     let job = self::job(&world, 0).redundancy(slow).flush("{every: 0}").holding_after(3);
     let mut running = job.start();
     running.sees("checkpoint 3 complete", is_complete);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert!(!world.all("checkpoint_protected").iter().any(|event| event["checkpoint"] == 3));
     pfs::assert_current(&world.prefix(), 3);
-    world.assert_nothing_is_left();
 }

@@ -47,12 +47,9 @@ fn full_cache_drops_checkpoints(source: &str, heat: &str, reason: &str) {
     assert_eq!(world.all("checkpoint_complete").len(), 0);
     assert_eq!(pfs::current_id(&world.prefix()), None);
     let serial = ["example", "heat", "--step-delay", "0", "--steps", "40", "--size", "256x256"];
-    let mut command = world.holdfast(serial);
-    command.env("SCR_ENABLE", "0");
-    let serial = world.run(command).with_code(0);
+    let serial = world.run(world.holdfast(serial).env("SCR_ENABLE", "0")).with_code(0);
     let checksum = serial.out.lines().find(|line| line.contains("checksum")).unwrap();
     ran.prints(&[checksum]);
-    world.assert_nothing_is_left();
 }
 
 /// On node 1 the path of the cache becomes a file before the first launch: it cannot be written to, even by root.
@@ -68,13 +65,11 @@ fn with_a_cache_that_cannot_be_written(world: &World, spares: u32) -> Job<'_> {
 fn spare_replaces_node_with_unwritable_cache() {
     let world = World::new();
     let job = with_a_cache_that_cannot_be_written(&world, 1);
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let down = world.the("node_down");
     assert_eq!(down["node"], "node1");
     assert!(down.to_string().contains("/cache"), "{down}");
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -83,7 +78,6 @@ fn reports_unusable_directory_without_spare() {
     let job = with_a_cache_that_cannot_be_written(&world, 0);
     job.run(75).prints(&["node1", "/cache", "too few healthy nodes: 3 left, 4 needed"]);
     assert_eq!(world.all("generation_launched").len(), 0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -93,12 +87,11 @@ fn excludes_node_with_cache_smaller_than_required() {
     // Another allocation would not have the space either.
     job.run(69).prints(&["/cache", "expected are", "no generation could start"]);
     assert_eq!(world.all("generation_launched").len(), 0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn run_creates_missing_prefix_and_other_commands_reject_it() {
-    let world = World::new();
+    let world = World::unchecked();
     for command in [
         &["drain", "--prefix", "nowhere"][..],
         &["status", "--prefix", "nowhere"],
@@ -119,13 +112,12 @@ fn rejects_prefix_that_cannot_be_created_before_start() {
     let ran = Job::new(&world, 0).run(69);
     assert!(ran.err.contains("pfs") && ran.err.contains("prefix"), "{}", ran.err);
     assert_eq!(fs::read_to_string(world.prefix()).unwrap(), "a file");
-    world.assert_nothing_is_left();
 }
 
 /// Each number of files that can still be made in the temporary directory ends the start at another place.
 #[test]
 fn rejects_full_temporary_directory_and_leaves_nothing_in_it() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut disk = Disk::new(&world);
     let temporary = world.temporary();
     disk.mount_over(temporary.clone());
@@ -177,13 +169,11 @@ fn rejects_summary_with_outside_file_and_uses_older_checkpoint() {
         let (job, directory) = stopped(&world);
         rename_key(&directory.join("summary.scr"), "rank_1.ckpt", outside);
         let before = fs::read("/etc/passwd").unwrap();
-        let ran = job.run(0);
-        job.assert_result();
+        let ran = job.run_to_result();
         let last = world.all("restarted").pop().unwrap();
         assert_eq!((&last["checkpoint"], &last["source"]), (&json!(2), &json!("fetched")), "{outside}");
         ran.prints(&["checkpoint 4 from"]);
         assert_eq!(fs::read("/etc/passwd").unwrap(), before);
-        world.assert_nothing_is_left();
     }
 }
 
@@ -212,16 +202,14 @@ fn uses_older_checkpoint_when_prefix_files_are_damaged() {
         let world = World::new();
         let (job, directory) = stopped(&world);
         damage(&directory);
-        job.run(0);
-        job.assert_result();
+        job.run_to_result();
         assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 2, "{what}");
-        world.assert_nothing_is_left();
     }
 }
 
 #[test]
 fn rejects_invalid_index_without_changing_it() {
-    let world = World::new();
+    let world = World::unchecked();
     let (job, _) = stopped(&world);
     let index = world.prefix().join("index.scr");
     fs::write(&index, b"not an index").unwrap();
@@ -262,7 +250,7 @@ fn drained_with_filemap(world: &World, change: impl Fn(&Path)) -> (Vec<String>, 
 fn does_not_copy_outside_file_of_filemap_and_rebuilds_its_rank() {
     let own = "/tmp/scr-fixture/node1/user1/scr.1145655/index.0/checkpoint.3/rank_1.ckpt";
     for outside in ["/etc/passwd", "../../../etc/passwd", "/tmp/scr-fixture/node1/../../../etc/passwd"] {
-        let world = World::new();
+        let world = World::unchecked();
         // The node's own /etc/passwd, which must not be copied either.
         fs::create_dir_all(world.path("nodes/node1/etc")).unwrap();
         fs::write(world.path("nodes/node1/etc/passwd"), "root").unwrap();
@@ -298,7 +286,7 @@ fn damaged_filemap_counts_as_lost_node() {
         },
     ];
     for damage in damages {
-        let world = World::new();
+        let world = World::unchecked();
         let (_, document) = drained_with_filemap(&world, damage);
         assert_eq!(document["rebuilt_ranks"], json!([1]));
         let rebuilt = fs::read(pfs::current(&world.prefix()).unwrap().join("rank_1.ckpt")).unwrap();
@@ -308,7 +296,7 @@ fn damaged_filemap_counts_as_lost_node() {
 
 #[test]
 fn machine_of_slurm_without_an_allocation_is_refused_unless_virtual_nodes_are_asked_for() {
-    let world = World::new();
+    let world = World::unchecked();
     let bin = world.path("bin");
     fs::create_dir(&bin).unwrap();
     let srun = bin.join("srun");
@@ -318,13 +306,9 @@ fn machine_of_slurm_without_an_allocation_is_refused_unless_virtual_nodes_are_as
     let job = "job: j\nprefix: pfs\nrun: {nodes: 1, command: [\"true\"]}\ncheckpoint: {source: none}\n";
     let spec = world.write("job.yaml", job);
     for words in [vec!["run"], vec!["run", "--dry-run"]] {
-        let mut command = world.holdfast(words);
-        command.arg(&spec).env("PATH", &path);
-        let refused = world.run(command).with_code(78);
+        let refused = world.run(world.holdfast(words).arg(&spec).env("PATH", &path)).with_code(78);
         refused.prints(&["this is a machine of Slurm", "in no allocation", "`salloc -N NODES", "`manager: local`"]);
     }
     let spec = world.write("job.yaml", &format!("{job}allocation: {{manager: local}}\n"));
-    let mut command = world.holdfast(["run"]);
-    command.arg(&spec).env("PATH", &path);
-    world.run(command).with_code(0);
+    world.run(world.holdfast(["run"]).arg(&spec).env("PATH", &path)).with_code(0);
 }

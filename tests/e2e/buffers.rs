@@ -7,7 +7,7 @@ use crate::world::World;
 
 /// Reads and writes of all agents after one checkpoint of 2 MiB a rank, and its flush.
 fn system_calls(settings: &str, flush: &str) -> u64 {
-    let world = World::new();
+    let world = World::unchecked();
     let mut job = Job::new(&world, 0).flush(flush).checkpoint(settings).holding_after(1);
     (job.size, job.steps, job.every) = ("1024x1024", 2, 1);
     let mut running = job.start();

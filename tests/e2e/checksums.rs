@@ -57,10 +57,9 @@ fn attempts(world: &World) -> Vec<(u64, String)> {
 
 #[test]
 fn changed_file_in_cache_is_rebuilt_before_its_rank_reads_it() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(5);
-    let mut running = job.start();
-    running.sees_checkpoint(5);
+    let running = job.reaches(5);
     flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
     relaunch(&world, &job);
     let last = restarted(&world, &job, running);
@@ -73,10 +72,9 @@ fn changed_file_in_cache_is_rebuilt_before_its_rank_reads_it() {
 fn changed_survivor_is_not_used_and_older_checkpoint_is_loaded() {
     // What the survivor wrote, and its XOR data.
     for changed in ["rank_2.ckpt", "3_of_4_in_0.xor"] {
-        let world = World::new();
+        let world = World::unchecked();
         let job = Job::new(&world, 0).holding_after(5);
-        let mut running = job.start();
-        running.sees_checkpoint(5);
+        let running = job.reaches(5);
         fs::remove_file(cached(&world, "node1", 5, "rank_1.ckpt")).unwrap();
         flip(&cached(&world, "node2", 5, changed));
         relaunch(&world, &job);
@@ -90,11 +88,10 @@ fn changed_survivor_is_not_used_and_older_checkpoint_is_loaded() {
 #[test]
 fn changed_file_of_local_checkpoint_is_found_only_if_the_spec_requests_its_checksum() {
     for (on_copy, is_found) in [("redundancy", false), ("true", true)] {
-        let world = World::new();
+        let world = World::unchecked();
         let job = Job::new(&world, 0).redundancy("[{scheme: local}]").holding_after(5);
         let job = job.checkpoint(&format!("crc: {{on_copy: {on_copy}}}"));
-        let mut running = job.start();
-        running.sees_checkpoint(5);
+        let running = job.reaches(5);
         flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
         relaunch(&world, &job);
         running.ends_with(0);
@@ -107,10 +104,9 @@ fn changed_file_of_local_checkpoint_is_found_only_if_the_spec_requests_its_check
 
 #[test]
 fn partner_copy_replaces_changed_file() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).redundancy("[{scheme: partner}]").holding_after(5);
-    let mut running = job.start();
-    running.sees_checkpoint(5);
+    let running = job.reaches(5);
     flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
     relaunch(&world, &job);
     let last = restarted(&world, &job, running);
@@ -119,10 +115,9 @@ fn partner_copy_replaces_changed_file() {
 
 #[test]
 fn changed_partner_copy_is_not_moved_back() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).redundancy("[{scheme: partner}]").holding_after(5);
-    let mut running = job.start();
-    running.sees_checkpoint(5);
+    let running = job.reaches(5);
     fs::remove_file(cached(&world, "node1", 5, "rank_1.ckpt")).unwrap();
     flip(&cached(&world, "node2", 5, "rank_1.ckpt"));
     relaunch(&world, &job);
@@ -136,11 +131,9 @@ fn changed_partner_copy_is_not_moved_back() {
 /// cache.
 fn drained<'a>(world: &'a World, job: Job<'a>, change: impl Fn()) -> Job<'a> {
     let job = job.holding_after(4).top("keep_cache: none");
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     change();
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     world.assert_nothing_is_left();
     job
 }
@@ -148,8 +141,7 @@ fn drained<'a>(world: &'a World, job: Job<'a>, change: impl Fn()) -> Job<'a> {
 /// The next run fetches the checkpoint, and ends with the right result.
 fn finishes(world: &World, job: &Job<'_>, checkpoint: u64) {
     job.go_on();
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(checkpoint), &json!("fetched")));
 }
@@ -157,7 +149,7 @@ fn finishes(world: &World, job: &Job<'_>, checkpoint: u64) {
 #[test]
 fn drain_rebuilds_changed_file() {
     for changed in ["rank_1.ckpt", "2_of_4_in_0.xor"] {
-        let world = World::new();
+        let world = World::unchecked();
         let job = drained(&world, Job::new(&world, 0), || flip(&cached(&world, "node1", 4, changed)));
         let copied = world.all("copied").into_iter().find(|event| event["node"] == "node1").unwrap();
         assert!(copied.to_string().contains(&format!("{changed} is damaged")), "{copied}");
@@ -169,7 +161,7 @@ fn drain_rebuilds_changed_file() {
 
 #[test]
 fn drain_takes_partner_copy_of_changed_file() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).redundancy("[{scheme: partner}]");
     let job = drained(&world, job, || flip(&cached(&world, "node1", 4, "rank_1.ckpt")));
     let second: Vec<Value> = world.all("copied").into_iter().filter(|event| event["round"] == 2).collect();
@@ -180,7 +172,7 @@ fn drain_takes_partner_copy_of_changed_file() {
 
 #[test]
 fn drain_falls_back_to_older_checkpoint_when_second_copy_is_changed_too() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).redundancy("[{scheme: partner}]");
     let job = drained(&world, job, || {
         flip(&cached(&world, "node1", 4, "rank_1.ckpt"));
@@ -193,14 +185,13 @@ fn drain_falls_back_to_older_checkpoint_when_second_copy_is_changed_too() {
 
 #[test]
 fn flush_of_changed_file_is_not_complete() {
-    let world = World::new();
+    let world = World::unchecked();
     // Not compared at the restart: the flush is the first that reads the file.
     let job = Job::new(&world, 0)
         .holding_after(5)
         .flush("{every: 1000, on_restart: true}")
         .checkpoint("crc: {on_restart: false}");
-    let mut running = job.start();
-    running.sees_checkpoint(5);
+    let mut running = job.reaches(5);
     flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
     assert!(world.kill(|line| line.contains(" example heat ")) > 0, "no rank runs");
     let failed = running.sees_event("flush_failed");
@@ -218,8 +209,7 @@ fn flush_of_changed_file_is_not_complete() {
 /// The files of checkpoint 1 on a node that have a checksum, and those that have none.
 fn with_and_without_checksum(job: &Job<'_>, world: &World, node: &str) -> (Vec<String>, Vec<String>) {
     let job = job.clone().holding_after(1);
-    let mut running = job.start();
-    running.sees_checkpoint(1);
+    let running = job.reaches(1);
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for path in files_below(&world.node_root(node)) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -257,7 +247,7 @@ fn checksums_are_computed_as_the_spec_requests() {
         ("partner", "false", &none, partner),
     ];
     for (scheme, on_copy, with, without) in cases {
-        let world = World::new();
+        let world = World::unchecked();
         let job = Job::new(&world, 0).redundancy(&format!("[{{scheme: {scheme}}}]"));
         let job = job.checkpoint(&format!("crc: {{on_copy: {on_copy}}}"));
         let found = with_and_without_checksum(&job, &world, "node1");
@@ -268,10 +258,9 @@ fn checksums_are_computed_as_the_spec_requests() {
 
 #[test]
 fn neighbour_s_xor_header_has_the_checksums_of_a_rank() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).heat("--files-per-rank 3").holding_after(1);
-    let mut running = job.start();
-    running.sees_checkpoint(1);
+    let running = job.reaches(1);
     let xor = cached(&world, "node2", 1, "3_of_4_in_0.xor");
     let file = ParityFile::open(&xor::PARITY, xor.parent().unwrap(), "3_of_4_in_0.xor").unwrap();
     let files = &file.header.left[0].files;
@@ -288,14 +277,10 @@ fn neighbour_s_xor_header_has_the_checksums_of_a_rank() {
 fn changed_file_in_cache_is_reported_before_it_is_deleted() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(5);
-    let mut command = job.command_line();
-    command.env("SCR_CRC_ON_DELETE", "1");
-    let mut running = world.start(command);
+    let mut running = world.start(job.command_line().env("SCR_CRC_ON_DELETE", "1"));
     running.sees_checkpoint(5);
     flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let notices = world.all("notice");
     let changed: Vec<&str> = notices
         .iter()
@@ -303,5 +288,4 @@ fn changed_file_in_cache_is_reported_before_it_is_deleted() {
         .filter(|text| text.contains("a file of rank 1 changed in cache, found before dataset 5 was deleted"))
         .collect();
     assert!(matches!(changed[..], [one] if one.contains("node node1") && one.contains("rank_1.ckpt")), "{notices:?}");
-    world.assert_nothing_is_left();
 }

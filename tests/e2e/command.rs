@@ -51,7 +51,6 @@ fn loses_two_nodes_and_has_the_same_result(spec: &str, down: [&str; 2], result: 
     for text in output(&world, 3) {
         assert!(text.ends_with(result), "{text}");
     }
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -61,7 +60,7 @@ fn a_shell_program_loses_two_nodes_and_has_the_result_of_a_failure_free_run() {
 
 #[test]
 fn a_python_program_loses_two_nodes_and_has_the_result_of_a_failure_free_run() {
-    let world = World::new();
+    let world = World::unchecked();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/command/walk.py");
     let mut alone = world.command(program);
     alone.args(["-", "150"]);
@@ -98,8 +97,7 @@ fn start_program<'a>(world: &'a World, program: &str, save: &str, keys: &str, to
          health: {{down_after: 10s}}\n{top}\n",
         keys.replace("SAVE", &format!("sh, {save:?}, {home:?}"))
     );
-    let spec = world.write("job.yaml", &spec);
-    world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]))
+    world.start_spec(&spec)
 }
 
 const SAVE: &str = r#"echo "$HOLDFAST_RANK" > "$HOLDFAST_CHECKPOINT_DIR/state""#;
@@ -133,7 +131,6 @@ fn a_program_that_has_ended_is_not_started_again_while_others_run() {
     assert!(!world.path("runs.2.0").exists(), "rank 0 had ended");
     let reasons = world.all("generation_ended").into_iter().map(|event| event.to_string());
     assert!(reasons.clone().next().unwrap().contains(r#""code":7"#), "{reasons:?}");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -149,7 +146,6 @@ fn a_signal_makes_a_last_checkpoint_and_then_ends_the_program() {
     let terminated = fs::read_to_string(world.path("terminated")).unwrap();
     assert_eq!(terminated.lines().count(), 2, "each program gets the signal once: {terminated}");
     assert_eq!(world.all("ranks_terminated"), [] as [Value; 0], "the rank processes end their programs");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -173,13 +169,12 @@ fn programs_that_end_with_0_after_sigterm_are_not_finished_and_another_run_conti
     (0..2).for_each(|rank| end(&world, rank, 0));
     run().ends_with(0);
     assert_eq!(world.all("finalized").len(), 1);
-    world.assert_nothing_is_left();
 }
 
 /// The reason of a checkpoint that was dropped, while the job continues to its end.
 #[track_caller]
 fn drops(save: &str, keys: &str) -> String {
-    let world = World::new();
+    let world = World::unchecked();
     let mut running = start(&world, save, keys, "");
     let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
     world.wait("the program", || world.path("runs.1.0").exists().then_some(()));
@@ -207,7 +202,7 @@ fn drained(world: &World) -> Vec<(String, String)> {
 
 #[test]
 fn the_save_command_gets_its_variables_and_an_empty_directory() {
-    let world = World::new();
+    let world = World::unchecked();
     // The first one fails, and leaves a file in the directory.
     let save = "cd \"$1\"\n[ -z \"$(ls -A \"$HOLDFAST_CHECKPOINT_DIR\")\" ] || exit 4\n\
                 if mkdir \"failed.$HOLDFAST_RANK\" 2>/dev/null; then\n\
@@ -218,8 +213,7 @@ fn the_save_command_gets_its_variables_and_an_empty_directory() {
     assert!(failed.ends_with("sh ended with exit code 3"), "{failed}");
     let complete = running.sees_first_checkpoint()["checkpoint"].as_u64().unwrap();
     running.sees_checkpoint(complete + 1);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     let pid = |rank: u32| fs::read_to_string(world.path(&format!("pid.{rank}"))).unwrap();
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), format!("{rank} of 2: {}", pid(rank))));
     assert_eq!(drained(&world), expected);
@@ -228,7 +222,7 @@ fn the_save_command_gets_its_variables_and_an_empty_directory() {
 
 #[test]
 fn variables_in_words_are_those_of_the_rank_and_stay_as_they_are_without_holdfast() {
-    let world = World::new();
+    let world = World::unchecked();
     let spec = format!(
         "job: plain\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\n\
          run: {{ranks: 1, command: [echo, \"rank ${{HOLDFAST_RANK}} of $HOLDFAST_RANKS in $HOME\"]}}\n\
@@ -270,11 +264,9 @@ fn files_after_a_signal_are_complete_when_the_file_is_there_or_when_they_are_qui
         let keys = format!("command: {{signal: USR1, until: {until}, every: 100ms, timeout: 60s}}");
         let mut running = start_program(&world, IN_TWO_PARTS, "", &keys, "halt: {grace: 60s}");
         running.sees_checkpoint(1);
-        running.signal(Signal::TERM);
-        running.ends_with(75);
+        running.terminated();
         let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), "one\ntwo\n".to_owned()));
         assert_eq!(drained(&world), expected, "{until}");
-        world.assert_nothing_is_left();
     }
 }
 
@@ -297,7 +289,6 @@ fn files_that_are_not_complete_in_time_after_a_signal_are_no_checkpoint() {
         end(&world, 0, 0);
         end(&world, 1, 0);
         running.end();
-        world.assert_nothing_is_left();
     }
 }
 
@@ -325,14 +316,12 @@ fn files_for_the_signal_of_a_dropped_checkpoint_do_not_complete_the_next_one() {
     });
     world.write("go", "");
     let complete = running.sees_first_checkpoint();
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert!(complete["checkpoint"].as_u64() > Some(2), "{complete}");
     let both = |rank| {
         [("first", "one\n"), ("second", "two\n")].map(|(name, text)| (format!("rank_{rank}.{name}"), text.to_owned()))
     };
     assert_eq!(drained(&world), [both(0), both(1)].concat());
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -344,13 +333,11 @@ fn a_program_that_has_missed_a_signal_gets_another_one() {
     running.sees_event("checkpoint_failed");
     fs::remove_file(world.path("silent")).unwrap();
     running.sees_first_checkpoint();
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), "one\ntwo\n".to_owned()));
     assert_eq!(drained(&world), expected);
     let still = |event: &&Value| event["reason"].as_str().unwrap().contains("still writes");
     assert_eq!(world.all("checkpoint_failed").iter().find(still), None);
-    world.assert_nothing_is_left();
 }
 
 /// Renames a file for each of two patterns, with files before that do not count.
@@ -386,15 +373,13 @@ fn a_set_of_renamed_files_has_the_newest_one_of_each_pattern_and_no_other_file()
     assert_eq!(world.all("checkpoint_started"), [] as [Value; 0], "one pattern has no renamed file");
     world.write("go", "");
     running.sees_checkpoint(1);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     let files = |rank| {
         [("field", "newest\n"), ("index", "renamed\n")]
             .map(|(name, text)| (format!("rank_{rank}.{name}.{rank}"), text.to_owned()))
     };
     assert_eq!(drained(&world), [files(0), files(1)].concat());
     assert_eq!(world.all("checkpoint_started").len(), 1);
-    world.assert_nothing_is_left();
 }
 
 /// A job of one rank, whose program is started as `PROGRAM HOME`.
@@ -425,11 +410,9 @@ fn a_file_that_was_renamed_while_it_is_written_is_taken_when_it_is_closed() {
     assert_eq!(world.all("checkpoint_complete"), [] as [Value; 0]);
     world.write("close", "");
     running.sees_first_checkpoint();
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.state.{rank}"), "begin\nend\n".to_owned()));
     assert_eq!(drained(&world), expected);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -471,7 +454,6 @@ fn a_set_of_renamed_files_is_never_of_two_steps() {
     end(&world, 0, 0);
     end(&world, 1, 0);
     running.ends_with(0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -496,13 +478,12 @@ fn renamed_files_that_cannot_be_taken_are_reported_once() {
         end(&world, 1, 0);
         running.ends_with(65);
         assert_eq!(world.all("checkpoint_failed").len(), 1);
-        world.assert_nothing_is_left();
     }
 }
 
 #[test]
 fn checkpoints_are_progress_and_launches_without_one_end_the_job() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut running = start(&world, SAVE, EVERY, "relaunch: {no_progress_limit: 1}");
     for generation in 1..=3 {
         running.sees("a checkpoint", |event| is_secured(event) && event["generation"] == generation);
@@ -515,7 +496,7 @@ fn checkpoints_are_progress_and_launches_without_one_end_the_job() {
     let ended = world.all("generation_ended");
     assert!(ended[..3].iter().all(|event| event["progress"]["source"] == "checkpoint"), "{ended:#?}");
 
-    let world = World::new();
+    let world = World::unchecked();
     end(&world, 0, 7);
     end(&world, 1, 7);
     let keys = "command: {save: [SAVE], every: 1h}";
@@ -544,7 +525,6 @@ fn a_signal_to_a_rank_process_reaches_the_program_and_its_group_and_its_end_is_t
     running.ends_with(90);
     let ended = world.the("generation_ended");
     assert_eq!((&ended["rank"], &ended["end"]["signal"]), (&1.into(), &11.into()), "{ended}");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -568,7 +548,6 @@ fn programs_that_all_end_during_a_checkpoint_leave_the_one_before_as_the_newest(
     running.ends_with(0);
     let files = drained(&world);
     assert_eq!(files.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["rank_0.state", "rank_1.state"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -609,7 +588,6 @@ fn a_job_whose_programs_end_during_their_only_checkpoint_is_finished() {
             running.ends_with(0);
             assert_eq!(failed(&world), "the programs of all ranks have ended");
         }
-        world.assert_nothing_is_left();
     }
 }
 
@@ -660,11 +638,9 @@ fn a_file_that_is_still_open_for_writing_is_no_part_of_a_checkpoint() {
     assert_eq!(world.all("checkpoint_complete"), [] as [Value; 0]);
     fs::remove_file(world.path("keep")).unwrap();
     running.sees_first_checkpoint();
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.log"), "begin\n".to_owned()));
     assert_eq!(drained(&world), expected);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -679,7 +655,6 @@ fn a_file_that_the_program_has_open_when_the_save_command_ends_is_no_part_of_a_c
     end(&world, 0, 0);
     end(&world, 1, 0);
     running.ends_with(65);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -705,7 +680,6 @@ fn a_link_in_the_place_of_the_directory_leads_to_files_that_are_not_touched() {
     end(&world, 1, 0);
     running.ends_with(0);
     assert_eq!(fs::read_to_string(world.path("own/precious")).unwrap(), "mine");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -733,16 +707,14 @@ fn what_is_left_of_a_command_writes_no_file_of_the_next_checkpoint() {
     running.sees_first_checkpoint();
     let command_line = fs::read_to_string(format!("/proc/{}/cmdline", left.trim())).unwrap_or_default();
     assert_eq!(command_line, "", "the old command is killed");
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), "new\n".to_owned()));
     assert_eq!(drained(&world), expected);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn a_save_command_that_is_missing_is_found_before_the_start_and_while_the_job_runs() {
-    let world = World::new();
+    let world = World::unchecked();
     let ran = start(&world, SAVE, "command: {save: [./no-such-command]}", "").ends_with(78);
     ran.prints(&["`checkpoint.command.save`", "no-such-command"]);
     let reason = drops("exit 0", "command: {save: [sh, -c, 'exec ./gone'], every: 100ms}");
@@ -777,7 +749,6 @@ fn files_that_a_program_renames_into_place_are_its_checkpoint() {
     };
     let others = world.all("checkpoint_failed").into_iter().filter(|event| !is_expected(event));
     assert_eq!(others.collect::<Vec<_>>(), [] as [Value; 0]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -793,7 +764,6 @@ fn a_rank_process_that_is_killed_leaves_no_program_behind() {
     end(&world, 0, 0);
     end(&world, 1, 0);
     running.ends_with(0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -813,7 +783,6 @@ fn an_agent_that_is_restarted_changes_nothing_for_the_program() {
     end(&world, 1, 0);
     running.ends_with(0);
     assert_eq!(world.all("generation_launched").len(), 1);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -824,11 +793,9 @@ fn without_checkpoints_there_is_no_lack_of_progress() {
          checkpoint: {{source: none}}\nrelaunch: {{attempts: 4}}\n",
         world.prefix()
     );
-    let spec = world.write("job.yaml", &spec);
-    let ran = world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(90);
+    let ran = world.run_spec(&spec).with_code(90);
     ran.prints(&["gave up after 4 relaunches"]);
     let ended = world.all("generation_ended");
     assert_eq!(ended.len(), 5);
     assert!(ended.iter().all(|event| event["without_progress"] == 0), "{ended:#?}");
-    world.assert_nothing_is_left();
 }

@@ -38,9 +38,7 @@ fn packed_files(world: &World, directory: &Path) -> BTreeSet<String> {
     for container in containers {
         let split = world.path(&format!("split-{container}"));
         let arguments = ["sion", "split", &container, "--to", split.to_str().unwrap()];
-        let mut command = world.holdfast(arguments);
-        command.current_dir(directory);
-        world.run(command).with_code(0);
+        world.run(world.holdfast(arguments).current_dir(directory)).with_code(0);
         packed.extend(files_of_ranks(&split));
     }
     packed
@@ -48,7 +46,7 @@ fn packed_files(world: &World, directory: &Path) -> BTreeSet<String> {
 
 #[test]
 fn packs_files_with_those_of_lost_member_and_next_run_fetches_from_containers() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = draining(&world).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
     let job = job.faults("{node: 2, during: copy}");
     job.run(75);
@@ -104,12 +102,11 @@ fn an_agent_that_is_started_again_during_the_copy_goes_on_where_the_stream_ends(
     let directory = pfs::current(&world.prefix()).unwrap();
     assert_eq!(files_of_ranks(&directory), BTreeSet::new(), "everything is in the container");
     world.run(world.holdfast(["verify", directory.to_str().unwrap()])).with_code(0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn index_add_restores_lost_part_and_verify_is_content() {
-    let world = World::new();
+    let world = World::unchecked();
     let drain = "drain: {container: {kind: sion, files: 4}}";
     let job = Job::new(&world, 0).checkpoint(drain).top("halt: {checkpoints_left: 4}");
     job.run(75);
@@ -156,25 +153,21 @@ fn flushes_into_containers_and_uses_older_one_when_newest_is_damaged() {
         assert_eq!(files_of_ranks(&directory), BTreeSet::new());
         damage(&directory);
         let job = flushing(&world);
-        job.run(0);
-        job.assert_result();
+        job.run_to_result();
         let refused = world.the("restart_attempt");
         assert_eq!(refused["checkpoint"], 4, "{what}");
         assert!(refused["reason"].as_str().unwrap().contains(reason), "{what}: {refused}");
         let last = world.all("restarted").pop().unwrap();
         assert_eq!((&last["checkpoint"], &last["source"]), (&json!(2), &json!("fetched")), "{what}");
-        world.assert_nothing_is_left();
     }
 }
 
 #[test]
 fn index_add_verifies_container_and_finds_changed_byte() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = draining(&world).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    let running = job.reaches(4);
+    running.terminated();
     let directory = pfs::current(&world.prefix()).unwrap();
     assert_eq!(files_of_ranks(&directory), BTreeSet::new());
     let name = directory.file_name().unwrap().to_str().unwrap();
@@ -227,12 +220,10 @@ fn obstruct(directory: &Path) {
 fn drain_without_container_copies_plain_files_and_warns() {
     let world = World::new();
     let job = draining(&world).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     let directory = begun_drain(&world, &mut running);
     obstruct(&directory);
-    running.signal(Signal::TERM);
-    let ran = running.ends_with(75);
+    let ran = running.terminated();
     ran.prints(&["warning: files of checkpoint 4 in", "are not in a container", "holdfast-4294967295.sion"]);
     let warned = world.the("plain_files_kept");
     assert_eq!((&warned["checkpoint"], &warned["node"]), (&json!(4), &Value::Null), "{warned}");
@@ -241,9 +232,7 @@ fn drain_without_container_copies_plain_files_and_warns() {
     let files = files_of_ranks(&directory);
     assert!((0..4).all(|rank| files.contains(&format!("{rank}.scrfilemap"))), "{files:?}");
     let next = draining(&world);
-    next.run(0);
-    next.assert_result();
-    world.assert_nothing_is_left();
+    next.run_to_result();
 }
 
 #[test]
@@ -252,8 +241,7 @@ fn flush_without_container_copies_plain_files_and_warns() {
     // The flush would need hours.
     let slow = format!("{{every: 4, mode: async, bandwidth: 1, {CONTAINER}}}");
     let job = Job::new(&world, 0).flush(&slow).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     let directory = sees_flush_into_container(&world);
     let of_container = temporary(&directory);
     obstruct(&directory);
@@ -265,12 +253,10 @@ fn flush_without_container_copies_plain_files_and_warns() {
         let now = temporary(&directory);
         (now.len() == 4 && now.is_disjoint(&of_container)).then_some(())
     });
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     pfs::assert_current(&world.prefix(), 4);
     assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
     assert_eq!(temporary(&directory), BTreeSet::new());
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -278,8 +264,7 @@ fn flush_into_container_is_continued_after_death_of_leader_and_is_not_complete_b
     let world = World::new();
     let slow = format!("{{every: 4, mode: async, bandwidth: 1, {CONTAINER}}}");
     let job = Job::new(&world, 0).flush(&slow).checkpoint(&format!("drain: {{{CONTAINER}}}")).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     let directory = sees_flush_into_container(&world);
     let of_container = temporary(&directory);
     signal(world.agent_pid("node0"), Signal::KILL);
@@ -288,21 +273,18 @@ fn flush_into_container_is_continued_after_death_of_leader_and_is_not_complete_b
         (now.len() == 2 && now.is_disjoint(&of_container)).then_some(())
     });
     assert_eq!(pfs::indexed(&world.prefix()).get(&4), Some(&None));
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
     pfs::assert_current(&world.prefix(), 4);
     assert_eq!(files_of_ranks(&directory), BTreeSet::new());
     assert_eq!(temporary(&directory), BTreeSet::new());
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn drain_is_repeated_after_orchestrator_was_killed_and_leaves_one_container() {
     let world = World::new();
     let job = draining(&world).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     let directory = begun_drain(&world, &mut running);
     // What a drain leaves that is killed between the renames of its last step; it may still be under way for a day.
     for (name, days) in [("holdfast-1.sion.000001", 2), ("holdfast-2.sion.000001", 0)] {
@@ -310,12 +292,10 @@ fn drain_is_repeated_after_orchestrator_was_killed_and_leaves_one_container() {
         let written = SystemTime::now() - Duration::from_secs(days * 86_400);
         fs::File::options().write(true).open(directory.join(name)).unwrap().set_modified(written).unwrap();
     }
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
     pfs::assert_current(&world.prefix(), 4);
     let containers: Vec<String> =
         pfs::names(&directory).into_iter().filter(|name| name.starts_with("holdfast-")).collect();
     assert_eq!(containers, ["holdfast-2.sion.000001", "holdfast-3.sion", "holdfast-3.sion.000001"]);
-    world.assert_nothing_is_left();
 }

@@ -34,18 +34,15 @@ fn job(world: &World, threads: usize) -> Job<'_> {
 /// Begins a flush that is so slow that none of its copies ends, and waits for so many copies; there are never more.
 #[track_caller]
 fn assert_copies_at_a_time(threads: usize) {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world, threads).flush("{every: 1, mode: async, bandwidth: 1}").holding_after(1);
-    let mut running = job.start();
-    running.sees_checkpoint(1);
+    let running = job.reaches(1);
     world.wait("the copies", || (copies(&world, 0) >= threads).then_some(()));
     for _ in 0..20 {
         assert_eq!(copies(&world, 0), threads);
         std::thread::sleep(Duration::from_millis(25));
     }
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
 }
 
 #[test]
@@ -60,7 +57,7 @@ fn setting_allows_more_copies_than_processors() {
 
 #[test]
 fn drain_copies_as_many_files_at_a_time_as_flush() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut job = job(&world, 1);
     (job.size, job.steps, job.every) = ("2048x4096", 1, 1);
     let (mut running, mut most) = (job.start(), 0);

@@ -78,23 +78,19 @@ fn installed(directory: &Path) -> PathBuf {
 /// A job whose checkpoints are copied to partner nodes and that loses a node: its result, and whether a part of a
 /// checkpoint file was seen on its way.
 fn is_seen_on_the_network(program: &Path, data_plane: &str, size: &'static str) -> bool {
-    let world = World::new();
+    let world = World::unchecked();
     let mut job =
         Job::new(&world, 1).redundancy("[{scheme: partner}]").checkpoint(&format!("data_plane: {data_plane}"));
     job.size = size;
     let job = job.holding_after(3).faults("{node: 1, after_checkpoint: 3}");
     let capture = Capture::begin();
-    let mut command = world.command(program);
-    command.arg("run").arg(job.spec());
-    let mut running = world.start(command);
+    let mut running = world.start(world.command(program).arg("run").arg(job.spec()));
     running.sees_checkpoint(3);
     let written = files_below(&world.node_root("node2"));
     let file = written.iter().find(|path| path.ends_with("checkpoint.3/rank_2.ckpt")).unwrap();
     let part = characteristic_part(file);
     running.sees("the restart", |event| event["event"] == "restarted" && event["generation"] == 2);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["moved"]), (&json!(3), &json!([1])), "{data_plane}: {last}");
     world.assert_nothing_is_left();

@@ -364,6 +364,4 @@ fn each_link_is_cut_on_its_own_and_a_killed_device_takes_its_processes_with_it()
     machines.start(0);
     assert!(!machines.path(0, file).exists(), "memory is lost");
     assert_cut(&machines, &[]);
-    drop(machines);
-    world.assert_nothing_is_left();
 }

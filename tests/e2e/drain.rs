@@ -31,7 +31,7 @@ fn finishes_elsewhere(job: &Job<'_>, world: &World) {
 
 #[test]
 fn agent_killed_during_copy_is_restarted_and_copies() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = halting(&world).faults("{node: 2, during: copy, action: kill-agent}");
     job.run(75);
     let copied = world.all("copied");
@@ -47,7 +47,7 @@ fn agent_killed_during_copy_is_restarted_and_copies() {
 
 #[test]
 fn partner_copies_files_of_node_lost_during_copy() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = halting(&world).redundancy("[{scheme: partner}]").faults("{node: 2, during: copy}");
     job.run(75);
     let second: Vec<Value> = world.all("copied").into_iter().filter(|event| event["round"] == 2).collect();
@@ -59,7 +59,7 @@ fn partner_copies_files_of_node_lost_during_copy() {
 
 #[test]
 fn rebuilds_files_of_node_lost_during_copy() {
-    let world = World::new();
+    let world = World::unchecked();
     // Several files a rank, so that the node can be lost between two of them.
     let job = halting(&world).heat("--files-per-rank 6").faults("{node: 2, during: copy}");
     job.run(75);
@@ -87,8 +87,7 @@ fn leaves_incomplete(job: &Job<'_>, world: &World) -> std::path::PathBuf {
     let mut running = job.start();
     let directory = with_a_directory(&mut running, world);
     fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["checkpoint 4 is recorded as incomplete", "checkpoint 3 is complete"]);
+    running.terminated().prints(&["checkpoint 4 is recorded as incomplete", "checkpoint 3 is complete"]);
     directory
 }
 
@@ -120,7 +119,6 @@ fn drain_fails_on_unwritable_file_and_next_drain_completes_it() {
     job.command(&["status"], 0).prints(&["released"]);
     pfs::assert_current(&world.prefix(), 4);
     assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -136,10 +134,8 @@ fn next_run_completes_drain_of_earlier_run() {
     job.run(73).prints(&["an earlier job", "cannot be drained", MEND]);
     fs::remove_dir_all(directory.join("rank_1.ckpt")).unwrap();
     job.go_on();
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -149,12 +145,11 @@ fn failed_checkpoint_leaves_older_one_in_cache_and_is_reported() {
     leaves_incomplete(&job, &world);
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     pfs::assert_current(&world.prefix(), 3);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn drain_of_node_directories_to_another_prefix_leaves_the_drain_to_the_jobs_own() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(4);
     job.abandon_after(4);
     let job_id = world.state()["agents"]["job_id"].as_str().unwrap().to_owned();
@@ -174,8 +169,7 @@ fn drain_of_node_directories_to_another_prefix_leaves_the_drain_to_the_jobs_own(
 fn run_after_everything_was_killed_during_a_drain_starts_agents_and_drains() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     // The drain cannot end without the lock of the index.
     let lock = world.prefix().join(".holdfast/index.lock");
     let lock = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(lock).unwrap();
@@ -189,7 +183,6 @@ fn run_after_everything_was_killed_during_a_drain_starts_agents_and_drains() {
     job.run(75).prints(&["took over", "checkpoint 4 is complete in the prefix directory"]);
     pfs::assert_current(&world.prefix(), 4);
     assert_eq!(world.all("copied").len() - before, 4, "the ranks of each node");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -213,8 +206,7 @@ fn drain_does_not_continue_what_was_left_of_a_dataset_that_a_restart_superseded(
     running.sees("another checkpoint 4", |event| {
         is_secured(event) && event["checkpoint"] == 4 && event["generation"] != 1
     });
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 3);
     let current = fs::canonicalize(world.prefix().join("scr.current")).unwrap();
     assert_ne!(current, fs::canonicalize(&directory).unwrap(), "the directory of the earlier checkpoint 4");
@@ -222,13 +214,11 @@ fn drain_does_not_continue_what_was_left_of_a_dataset_that_a_restart_superseded(
     assert_eq!((&indexed["checkpoint"], &indexed["complete"]), (&json!(4), &json!(true)), "{indexed}");
     assert_eq!(current.file_name().unwrap().to_str(), indexed["directory"].as_str());
     assert_eq!(files(), left);
-    world.assert_nothing_is_left();
 }
 
 /// Everything is killed after checkpoint 4 was flushed. Returns its directory.
 fn killed_after_flush(world: &World, job: &Job<'_>) -> std::path::PathBuf {
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     running.sees_event("flushed");
     world.kill(|_| true);
     running.end();
@@ -258,7 +248,6 @@ fn flushed_checkpoint_that_is_damaged_in_the_prefix_directory_is_copied_again_be
         let drained = job.command(&["drain"], 0);
         drained.prints(&["checkpoint 4 was flushed, but its copy cannot be used", "checkpoint 4 is complete in"]);
         pfs::assert_current(&world.prefix(), 4);
-        world.assert_nothing_is_left();
     }
 }
 
@@ -271,7 +260,6 @@ fn flushed_checkpoint_that_is_intact_is_not_copied_again() {
     job.command(&["drain"], 0).prints(&["nothing to drain"]);
     assert!(world.all("copied").is_empty());
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -286,29 +274,24 @@ fn caches_are_kept_if_the_index_that_lists_the_flushed_checkpoint_cannot_be_read
     assert!(world.node_root("node0").exists());
     fs::write(&index, intact).unwrap();
     job.command(&["drain"], 0).prints(&["nothing to drain"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn run_that_ends_copies_a_flushed_checkpoint_again_if_its_directory_is_gone() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4).flush("{every: 4}").top("keep_cache: none");
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     running.sees_event("flushed");
     fs::remove_dir_all(pfs::current(&world.prefix()).unwrap()).unwrap();
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["checkpoint 4 is complete in the prefix directory"]);
+    running.terminated().prints(&["checkpoint 4 is complete in the prefix directory"]);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn drain_of_an_older_checkpoint_keeps_the_newer_one_until_it_is_drained() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4).checkpoint("cache: [{base: /tmp, keep: 4}]");
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     world.kill(|_| true);
     running.end();
     job.command(&["drain", "--dry-run", "--checkpoint", "3"], 0).prints(&["only the nodes have 4: they would be kept"]);
@@ -317,15 +300,13 @@ fn drain_of_an_older_checkpoint_keeps_the_newer_one_until_it_is_drained() {
     pfs::assert_current(&world.prefix(), 3);
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete in"]);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn drain_fails_on_damaged_index_and_next_drain_completes_it() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     let index = world.prefix().join("index.scr");
     fs::create_dir(&index).unwrap();
     running.signal(Signal::TERM);
@@ -334,7 +315,6 @@ fn drain_fails_on_damaged_index_and_next_drain_completes_it() {
     fs::remove_dir(&index).unwrap();
     job.command(&["drain"], 0);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -342,8 +322,7 @@ fn file_lost_in_cache_is_rebuilt() {
     let world = World::new();
     let mut job = Job::new(&world, 0).holding_after(4);
     job.per_node = 2;
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     let root = world.node_root("node1");
     let lost: Vec<_> = holdfast_testkit::files_below(&root)
         .into_iter()
@@ -351,28 +330,23 @@ fn file_lost_in_cache_is_rebuilt() {
         .collect();
     assert_eq!(lost.len(), 1);
     fs::remove_file(&lost[0]).unwrap();
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!(world.the("rebuilt_in_prefix")["rank"], 2);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn dry_run_lists_copies_and_changes_nothing() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::KILL);
-    running.end();
+    let running = job.reaches(4);
+    running.killed();
     let before = pfs::names(&world.prefix());
     job.command(&["drain", "--dry-run"], 0).prints(&["checkpoint 4 would be drained", "node3: ranks 3"]);
     let scr = |names: Vec<String>| -> Vec<String> { names.into_iter().filter(|name| name.contains("scr")).collect() };
     assert_eq!(scr(pfs::names(&world.prefix())), scr(before));
     job.command(&["drain"], 0);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 /// Node directories that were saved without those of lost nodes, drained with or without a list of the nodes.
@@ -412,7 +386,6 @@ fn saved_directories_without_those_of_lost_nodes_are_drained_with_every_scheme()
             pfs::assert_current(&prefix, 4);
         }
         fs::remove_dir_all(roots.parent().unwrap()).unwrap();
-        world.assert_nothing_is_left();
     }
 }
 
@@ -456,7 +429,6 @@ fn drain_without_permission_in_the_checkpoint_directory_ends_with_73_until_it_is
     set_mode(&directory, 0o700);
     world.run(without_capabilities(&world, &drain)).with_code(0).prints(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -471,7 +443,6 @@ fn drain_without_permission_in_the_prefix_directory_ends_with_73_until_it_is_giv
     set_mode(&world.prefix(), 0o700);
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -491,7 +462,6 @@ fn drain_without_permission_for_its_own_state_ends_with_73() {
     set_mode(&own, before);
     files.iter().for_each(|path| set_mode(path, 0o600));
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -509,5 +479,4 @@ fn drain_to_a_full_place_ends_with_73_until_there_is_room() {
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }

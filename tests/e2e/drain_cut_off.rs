@@ -39,8 +39,7 @@ fn assert_continued(world: &World) {
 fn flushed_in_part(world: &World) -> (Job<'_>, Running<'_>) {
     let mut job = Job::new(world, 0).flush(SLOW).checkpoint("copy_buffer: 4KiB").holding_after(4);
     job.size = "512x512";
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     world.wait("a part of every file", || {
         let left = cut_off(&world.prefix());
         (left.iter().filter(|bytes| **bytes >= CUT_OFF_AFTER).count() == 4).then_some(())
@@ -62,17 +61,14 @@ fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
     assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
     assert_continued(&world);
     assert!(cut_off(&world.prefix()).is_empty());
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn drain_completes_files_of_a_flush_that_the_end_of_the_job_cancels() {
     let world = World::new();
     let (_job, running) = flushed_in_part(&world);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     pfs::assert_current(&world.prefix(), 4);
     assert_continued(&world);
     assert!(cut_off(&world.prefix()).is_empty());
-    world.assert_nothing_is_left();
 }

@@ -3,7 +3,6 @@
 
 use std::fs;
 
-use rustix::process::Signal;
 use serde_json::json;
 
 use crate::devices::{ADDRESSES, Machines};
@@ -12,7 +11,7 @@ use crate::world::World;
 
 #[test]
 fn drain_over_ssh_needs_no_number_of_hosts() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut machines = Machines::new(&world);
     let program = env!("CARGO_BIN_EXE_holdfast");
     let heat = format!(
@@ -28,14 +27,11 @@ fn drain_over_ssh_needs_no_number_of_hosts() {
         machines.allocation(),
     );
     let spec = world.write("job.yaml", &spec);
-    let mut command = machines.command(program);
-    command.arg("run").arg(&spec);
-    let mut running = world.start(command);
+    let mut running = world.start(machines.command(program).arg("run").arg(&spec));
     running.sees_checkpoint(4);
     let state = world.state();
     let (job_id, user) = (&state["agents"]["job_id"], &state["agents"]["user"]);
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     // As if a script had started the ranks.
     fs::rename(world.prefix().join(".holdfast"), world.path("state")).unwrap();
     let drain = |machines: &Machines<'_>| {

@@ -42,7 +42,7 @@ fn refused_by(schema: &Path, files: &[PathBuf]) -> Vec<String> {
 
 #[test]
 fn schema_that_is_shipped_is_that_of_the_program() {
-    let world = World::new();
+    let world = World::unchecked();
     let printed = world.run(world.holdfast(["schema"])).with_code(0);
     let shipped = std::fs::read_to_string(project().join("configs/spec.schema.json")).unwrap();
     assert_eq!(printed.out, shipped, "run: holdfast schema >configs/spec.schema.json");
@@ -64,7 +64,7 @@ fn schema_accepts_every_example_and_the_reference() {
 
 #[test]
 fn schema_refuses_what_check_refuses_in_one_key() {
-    let world = World::new();
+    let world = World::unchecked();
     let cases = [
         ("checkpoint: {flush: {every: 2}}", 0, "[]"),
         ("metrics: {listen: \"127.0.0.1:1\"}", 0, "[]"),
@@ -85,9 +85,7 @@ fn schema_refuses_what_check_refuses_in_one_key() {
             format!("run: {{nodes: 1, command: [\"true\"]}}\nallocation: {{manager: local, nodes: 1}}\n{line}\n"),
         )
         .unwrap();
-        let mut check = world.holdfast(["check"]);
-        check.arg(&file);
-        world.run(check).with_code(*code);
+        world.run(world.holdfast(["check"]).arg(&file)).with_code(*code);
         files.push(file);
     }
     for ((line, _, expected), refused) in cases.iter().zip(refused(&files)) {
@@ -101,7 +99,7 @@ fn schema_refuses_what_check_refuses_in_one_key() {
 
 #[test]
 fn schema_of_events_accepts_every_line_of_a_log_and_refuses_others() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 2).faults("{node: 1, after_checkpoint: 2}").flush("{every: 2}");
     job.run(0);
     let log = world.prefix().join(".holdfast/events.jsonl");
@@ -140,7 +138,7 @@ fn schema_of_events_accepts_every_line_of_a_log_and_refuses_others() {
 
 #[test]
 fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents() {
-    let world = World::new();
+    let world = World::unchecked();
     let schema = |of: &str| {
         let printed = world.run(world.holdfast(["schema", of])).with_code(0).out;
         world.write(&format!("{of}.schema.json"), &printed)
@@ -150,8 +148,7 @@ fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents() 
 
     let job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 2}");
     let job = job.allocation("time_limit: 1h");
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     let while_running = job.command(&["status", "--json"], 0).out;
     assert!(while_running.contains("\"allocation_end\": 1"), "{while_running}");
     job.command(&["status"], 0).prints(&["allocation ends ", ", in "]);

@@ -111,7 +111,7 @@ impl Prepared {
     }
 
     fn new(user: Option<u32>) -> Self {
-        let world = World::new();
+        let world = World::unchecked();
         Job::new(&world, 0).flush("{every: 1}").run(0);
         let dataset = pfs::directory_of(&world.prefix(), 8).unwrap();
         let (pristine, private) = (world.path("pristine"), world.path("private"));
@@ -265,7 +265,7 @@ fn a_link_of_the_user_that_another_one_has_renamed_is_not_followed() {
 #[test]
 fn directories_that_are_exchanged_with_links_get_no_files_of_flushes_and_drains_elsewhere() {
     for round in 0..=rounds() / 25 {
-        let world = World::new();
+        let world = World::unchecked();
         let private = world.path("private");
         fs::create_dir(&private).unwrap();
         for rank in 0..4 {

@@ -1,6 +1,5 @@
 //! The user excludes nodes, in the spec and while the job runs.
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::job::Job;
@@ -17,8 +16,7 @@ fn node(document: &Value, name: &str) -> Value {
 fn node_excluded_in_spec_gets_no_agent_and_no_ranks() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(2).allocation("exclude: node[1,77]");
-    let mut running = job.start();
-    running.sees_checkpoint(2);
+    let running = job.reaches(2);
     assert!(world.state()["running"]["node1"].is_null(), "no agent is started there");
     let status = job.command(&["status", "--json"], 0).json();
     let excluded = node(&status, "node1");
@@ -32,7 +30,6 @@ fn node_excluded_in_spec_gets_no_agent_and_no_ranks() {
     assert_eq!(world.the("unknown_nodes_excluded")["nodes"], json!(["node77"]));
     assert_eq!(world.the("generation_placed")["nodes"], json!(["node0", "node2", "node3", "node4"]));
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -44,7 +41,6 @@ fn node_excluded_by_scr_parameter_is_not_used() {
     world.start(command).ends_with(0).prints(&["node0 excluded: listed in SCR_EXCLUDE_NODES"]);
     assert_eq!(world.the("generation_placed")["nodes"], json!(["node1", "node2", "node3", "node4"]));
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -63,15 +59,13 @@ fn nodes_outside_of_scr_nodelist_are_not_used() {
     ran.prints(&["node0 excluded: not listed in SCR_NODELIST"]);
     assert_eq!(world.the("generation_placed")["nodes"], json!(["node1", "node2", "node3", "node4"]));
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn node_excluded_now_is_replaced_from_newest_checkpoint_and_can_be_included_again() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     job.command(&["nodes", "exclude", "node9"], 64).prints(&["the job has no node node9", "node[0-4]"]);
     job.command(&["nodes", "exclude", "--dry-run", "node2"], 0).prints(&["node2 would be excluded"]);
     assert_eq!(world.all("node_excluded").len(), 0);
@@ -91,15 +85,13 @@ fn node_excluded_now_is_replaced_from_newest_checkpoint_and_can_be_included_agai
     assert_eq!(world.all("generation_placed")[1]["nodes"], json!(["node0", "node1", "node3", "node4"]));
     job.assert_result();
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn node_excluded_while_it_has_ranks_is_left_in_next_generation() {
     let world = World::new();
     let job = Job::new(&world, 2).holding_after(4).faults("{node: 0, after_checkpoint: 6}");
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     job.command(&["nodes", "exclude", "node2"], 0);
     let excluded = running.sees_event("node_excluded");
     assert_eq!((&excluded["ranks"], &excluded["now"]), (&json!([2]), &json!(false)));
@@ -110,15 +102,13 @@ fn node_excluded_while_it_has_ranks_is_left_in_next_generation() {
     assert_eq!(placed.len(), 2);
     assert_eq!(placed[1]["nodes"], json!(["node1", "node3", "node4", "node5"]));
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn ranks_that_cannot_be_moved_now_are_named_by_the_command_and_the_log() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(2);
-    let mut running = job.start();
-    running.sees_checkpoint(2);
+    let mut running = job.reaches(2);
     let words = ["nodes", "exclude", "node[1-2]", "--now", "--reason", "GPU errors", "--json"];
     let ran = job.command(&words, 69);
     assert_eq!(ran.json()["delayed"], json!(["node1", "node2"]));
@@ -129,18 +119,15 @@ fn ranks_that_cannot_be_moved_now_are_named_by_the_command_and_the_log() {
     ran.prints(&["node1 is excluded: GPU errors; it keeps rank 1 until the generation ends"]);
     assert!(!ran.err.contains("relaunched on other nodes"), "{}", ran.err);
     assert_eq!(world.all("generation_launched").len(), 1);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn exclusion_requested_without_orchestrator_is_taken_up_by_next_run() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     job.command(&["nodes", "exclude", "node4", "--reason", "slow"], 0).prints(&["node4 excluded: slow"]);
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     let words = ["nodes", "exclude", "node1", "--reason", "noisy", "--json"];
     assert_eq!(job.command(&words, 0).json()["taken_up"], false);
     job.command(&["nodes", "include", "node4"], 0).prints(&["not taken up by the orchestrator yet"]);
@@ -155,5 +142,4 @@ fn exclusion_requested_without_orchestrator_is_taken_up_by_next_run() {
     second.ends_with(0);
     assert_eq!(world.all("generation_placed")[1]["nodes"], json!(["node0", "node2", "node3", "node4"]));
     job.assert_result();
-    world.assert_nothing_is_left();
 }

@@ -1,7 +1,6 @@
 //! Two nodes of one XOR set are lost at once: the set cannot be rebuilt. The job restarts from the newest usable
 //! checkpoint, and reports which one.
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::job::Job;
@@ -14,9 +13,7 @@ fn lose_two(job: &Job<'_>, world: &World) -> Value {
     for node in ["node1", "node3"] {
         running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
     }
-    job.go_on();
-    let ran = running.ends_with(0);
-    job.assert_result();
+    let ran = job.finishes(running);
     world.assert_nothing_is_left();
     let last = world.all("restarted").pop().unwrap();
     let output = match last["checkpoint"].as_u64() {
@@ -34,7 +31,7 @@ fn job(world: &World) -> Job<'_> {
 
 #[test]
 fn uses_older_checkpoint_in_cache_from_partners() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world).redundancy("[{scheme: xor, set_size: 4}, {scheme: partner, every: 2}]");
     let last = lose_two(&job, &world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("rebuilt")));
@@ -44,7 +41,7 @@ fn uses_older_checkpoint_in_cache_from_partners() {
 
 #[test]
 fn fetches_newest_from_prefix_when_cache_is_empty() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world).flush("{every: 2}");
     let last = lose_two(&job, &world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
@@ -53,7 +50,7 @@ fn fetches_newest_from_prefix_when_cache_is_empty() {
 
 #[test]
 fn starts_from_beginning_without_checkpoint() {
-    let world = World::new();
+    let world = World::unchecked();
     let last = lose_two(&job(&world), &world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&Value::Null, &json!("fresh")));
     pfs::assert_current(&world.prefix(), 8);
@@ -77,12 +74,11 @@ fn a_failure_before_the_first_checkpoint_is_named_as_the_reason_for_the_beginnin
     ran.prints(&["generation 1: from the beginning; "]);
     job.command(&["status"], 0).prints(&["generation 2: from the beginning (no checkpoint was completed); "]);
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn falls_back_to_prefix_when_survivor_is_lost_during_rebuild() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 2)
         .flush("{every: 2}")
         .holding_after(5)
@@ -94,7 +90,7 @@ fn falls_back_to_prefix_when_survivor_is_lost_during_rebuild() {
 
 #[test]
 fn two_lost_nodes_are_two_members_of_every_set() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut job = job(&world).flush("{every: 2}");
     job.per_node = 2;
     let last = lose_two(&job, &world);
@@ -106,10 +102,8 @@ fn status_says_whether_the_checkpoint_of_a_restart_is_protected() {
     for (list, scheme) in [("[{scheme: xor, set_size: 4}]", "XOR"), ("[{scheme: local}]", "LOCAL")] {
         let world = World::new();
         let job = Job::new(&world, 0).redundancy(list).holding_after(4);
-        let mut running = job.start();
-        running.sees_checkpoint(4);
-        running.signal(Signal::TERM);
-        running.ends_with(75);
+        let running = job.reaches(4);
+        running.terminated();
         pfs::assert_current(&world.prefix(), 4);
         // What the earlier run reported of its checkpoints is gone, as where another program wrote them.
         std::fs::remove_file(world.prefix().join(".holdfast/events.jsonl")).unwrap();
@@ -130,6 +124,5 @@ fn status_says_whether_the_checkpoint_of_a_restart_is_protected() {
         let ran = running.ends_with(0);
         assert_eq!(ran.err.contains("; it is not protected from the loss of a node"), !is_protected, "{}", ran.err);
         job.assert_result();
-        world.assert_nothing_is_left();
     }
 }

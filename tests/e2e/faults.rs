@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::devices::{ADDRESSES, Machines};
@@ -40,21 +39,16 @@ fn a_fault_whose_moment_never_comes_is_reported_at_the_end() {
     let message = format!("warning: the fault {fault} was not injected: its moment did not come");
     ran.prints(&[&message, &format!("fault not injected: {fault}: its moment did not come"), "fault injected: `kill`"]);
     assert_eq!(world.the("fault_not_injected")["fault"], json!(fault));
-    let mut again = world.holdfast(["--json", "run", "--again"]);
-    again.arg(job.spec());
-    let document = world.run(again).with_code(0).json();
+    let document = world.run(world.holdfast(["--json", "run", "--again"]).arg(job.spec())).with_code(0).json();
     assert_eq!((&document["faults"][0]["injected"], &document["faults"][1]["injected"]), (&json!(false), &json!(true)));
     assert_eq!(document["faults"][0]["reason"], "its moment did not come");
-    let mut quiet = world.holdfast(["-q", "run", "--again"]);
-    quiet.arg(job.spec());
-    let ran = world.run(quiet).with_code(0);
+    let ran = world.run(world.holdfast(["-q", "run", "--again"]).arg(job.spec())).with_code(0);
     assert!(ran.err.contains(fault) && !ran.err.contains("event"), "{} {}", ran.out, ran.err);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn a_fault_that_an_agent_injects_in_a_phase_counts_as_injected() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 1).faults("{node: 1, during: encode, checkpoint: 3}");
     job.run(0).prints(&["fault injected: `kill` of node 1 of the allocation during `encode` of checkpoint 3"]);
     assert!(world.all("fault_not_injected").is_empty());
@@ -66,15 +60,12 @@ fn a_killed_rank_is_relaunched_from_the_newest_checkpoint() {
     let job = Job::new(&world, 0).holding_after(4).faults("{rank: 2, after_checkpoint: 4, action: kill-rank}");
     let mut running = job.start();
     running.sees("generation 2", |event| event["event"] == "restarted" && event["generation"] == 2);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let injected = world.the("fault_injected");
     assert_eq!((&injected["node"], &injected["rank"]), (&json!("node2"), &json!(2)));
     assert_eq!(world.the("rank_failed")["rank"], 2);
     assert!(world.all("node_down").is_empty());
     assert_eq!(world.all("restarted")[1]["checkpoint"], 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -86,11 +77,8 @@ fn a_paused_node_is_silent_for_a_while_and_goes_on() {
     let mut running = job.start();
     running.sees("node1 silent", |event| event["event"] == "agent_silent" && event["node"] == "node1");
     running.sees("node1 answers", |event| event["event"] == "agent_answers" && event["node"] == "node1");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.all("generation_launched").len(), 1);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -105,10 +93,7 @@ fn a_filled_cache_gets_no_more_than_the_given_number_of_bytes() {
         found.into_iter().find(|file| file.metadata().is_ok_and(|found| found.len() == 3 << 20))
     });
     assert!(filled.starts_with(world.node_root("node1")), "{}", filled.display());
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.finishes(running);
 }
 
 #[test]
@@ -120,15 +105,12 @@ fn a_stalled_prefix_delays_flushes_and_not_the_application() {
         .faults("{after_checkpoint: 2, action: stall-prefix, for: 4s}");
     let mut running = job.start();
     let stalled = running.sees_event("prefix_stalled");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let flushed = world.all("flushed");
     let after = flushed.iter().filter(|event| event["checkpoint"].as_u64() > Some(3));
     let waited: Vec<i64> = after.map(|event| millis_of(event) - millis_of(&stalled)).collect();
     assert!(waited.iter().all(|millis| *millis >= 3_900), "{waited:?}");
     assert_eq!(world.all("generation_launched").len(), 1);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -138,10 +120,7 @@ fn a_line_of_output_is_a_moment() {
     let mut running = job.start();
     let down = running.sees_event("node_down");
     assert_eq!(down["node"], "node3");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.finishes(running);
 }
 
 /// A job on two machines, which goes on with one.
@@ -193,8 +172,6 @@ fn on_machines_the_agent_of_a_node_injects_its_loss() {
     assert!(find("holdfast.marker", &control).is_empty() && find("rank_2.ckpt", &control).is_empty());
     fs::write(world.path("go-on"), "").unwrap();
     running.ends_with(0).prints(&["fault injected: `kill` of node 1 of the allocation after checkpoint 4"]);
-    drop(machines);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -203,15 +180,13 @@ fn an_orchestrator_that_takes_over_does_not_repeat_a_fault() {
     let job = Job::new(&world, 0).holding_after(4).faults("{rank: 2, after_checkpoint: 4, action: kill-rank}");
     let mut running = job.start();
     running.sees("generation 2", |event| event["event"] == "restarted" && event["generation"] == 2);
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     let mut running = job.start();
     running.sees_event("took_over");
     job.go_on();
     running.ends_with(0).prints(&["fault injected: `kill-rank` of rank 2 after checkpoint 4"]);
     job.assert_result();
     assert_eq!(world.all("fault_injected").len(), 1);
-    world.assert_nothing_is_left();
 }
 
 /// The same at a terminal, where the user types this.
@@ -245,6 +220,4 @@ fn on_machines_a_rehearsal_is_confirmed_at_the_terminal_and_leaves_nothing() {
     }
     let here = fs::read_dir(world.path("")).unwrap().flatten();
     assert!(here.into_iter().all(|entry| !entry.file_name().to_string_lossy().contains("rehearsal")));
-    drop(machines);
-    world.assert_nothing_is_left();
 }

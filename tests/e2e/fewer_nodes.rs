@@ -15,9 +15,7 @@ fn run_goes_on_with_fewer_nodes_from_rebuilt_checkpoint() {
         .faults("{node: 1, after_checkpoint: 4}");
     let mut running = job.start();
     running.sees_event("node_down");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let placed = &world.all("generation_placed")[1];
     assert_eq!((&placed["nodes"], &placed["moved"]), (&json!(["node0", "node2", "node3"]), &json!([1])));
     let again = &world.all("restarted")[1];
@@ -26,7 +24,6 @@ fn run_goes_on_with_fewer_nodes_from_rebuilt_checkpoint() {
         (&json!(4), &json!("rebuilt"), &json!([1]))
     );
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -41,13 +38,10 @@ fn two_losses_one_after_the_other_leave_two_nodes_with_protected_checkpoints() {
     job.steps = 60;
     let mut running = job.start();
     running.sees("node1 down", |event| event["event"] == "node_down" && event["node"] == "node1");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(8), &json!("rebuilt")), "{last}");
     assert_eq!(world.all("generation_placed")[2]["nodes"], json!(["node0", "node2"]));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -61,28 +55,23 @@ fn checkpoint_whose_set_lost_two_members_is_fetched_from_prefix() {
         .faults("{node: 2, after_checkpoint: 5}");
     let mut running = job.start();
     running.sees("node2 down", |event| event["event"] == "node_down" && event["node"] == "node2");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(3), &json!("fetched")), "{last}");
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn excluded_node_without_spare_leaves_fewer_nodes_with_more_ranks() {
     let world = World::new();
     let job = Job::new(&world, 0).top("relaunch: {min_nodes: 3}").allocation("exclude: node3");
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     assert_eq!(world.the("generation_placed")["nodes"], json!(["node0", "node1", "node2"]));
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn nodes_without_enough_free_space_are_not_used_for_a_first_launch() {
-    let world = World::new();
+    let world = World::unchecked();
     let sizes = rustix::fs::statvfs(world.path("")).unwrap();
     // As much as the file system has: some of it is in use.
     let total = sizes.f_blocks * sizes.f_frsize;

@@ -52,8 +52,7 @@ fn assert_continued(world: &World) {
 }
 
 fn holding_at_4<'a>(job: &Job<'a>, world: &World) -> Running<'a> {
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     sees_flush(world);
     // Otherwise a drain after the death of the orchestrator continues no directory.
     world.sees_recorded(4);
@@ -62,28 +61,26 @@ fn holding_at_4<'a>(job: &Job<'a>, world: &World) -> Running<'a> {
 
 #[test]
 fn drain_after_a_signal_stops_the_flush_and_continues_in_its_directory() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = flushing(&world, 0).holding_after(4);
     let running = holding_at_4(&job, &world);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_continued(&world);
 }
 
 #[test]
 fn drain_after_the_death_of_the_orchestrator_stops_the_flush_and_continues_in_its_directory() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = flushing(&world, 0).holding_after(4);
     let running = holding_at_4(&job, &world);
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     job.command(&["drain"], 0);
     assert_continued(&world);
 }
 
 #[test]
 fn restarted_agent_of_the_leader_continues_the_flush_in_its_directory() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = flushing(&world, 0).holding_after(4);
     let mut running = holding_at_4(&job, &world);
     let killed = world.agent_pid("node0");
@@ -96,8 +93,7 @@ fn restarted_agent_of_the_leader_continues_the_flush_in_its_directory() {
         (now.iter().filter(|name| !before.contains(name)).count() >= 4).then_some(())
     });
     assert_eq!(directories(&world), [4]);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_continued(&world);
 }
 
@@ -110,9 +106,7 @@ fn generation_after_a_node_loss_removes_the_flush_of_a_checkpoint_that_it_does_n
     job.steps = 35;
     let mut running = job.start();
     running.sees_event("node_down");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let restarted: Vec<Value> = world.all("restarted");
     assert_eq!(restarted[1]["checkpoint"], 5, "{restarted:#?}");
     let notices = world.all("notice");
@@ -123,7 +117,6 @@ fn generation_after_a_node_loss_removes_the_flush_of_a_checkpoint_that_it_does_n
     assert_eq!(directories(&world), [7]);
     assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), [(7, Some(true))]);
     assert_eq!(temporary_files(&world), [""; 0]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -133,16 +126,13 @@ fn generation_after_a_node_loss_continues_the_flush_of_the_checkpoint_that_it_re
     job.steps = 35;
     let mut running = job.start();
     running.sees_event("node_down");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let restarted: Vec<Value> = world.all("restarted");
     assert_eq!(restarted[1]["checkpoint"], 4, "{restarted:#?}");
     assert_eq!(directories(&world), [4, 7]);
     let indexed: Vec<_> = pfs::indexed(&world.prefix()).into_iter().collect();
     assert_eq!(indexed, [(4, Some(true)), (7, Some(true))]);
     assert_eq!(temporary_files(&world), [""; 0]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -156,7 +146,6 @@ fn halt_waits_for_the_flush_that_is_under_way_and_leaves_one_directory_a_checkpo
     assert_eq!(indexed, [(3, Some(true)), (4, Some(true))]);
     pfs::assert_current(&world.prefix(), 4);
     assert_eq!(temporary_files(&world), [""; 0]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -169,15 +158,13 @@ fn halt_does_not_wait_for_the_bandwidth_limit_of_a_flush() {
     let indexed: Vec<_> = pfs::indexed(&world.prefix()).into_iter().collect();
     assert_eq!(indexed, [(3, Some(true)), (4, Some(true))]);
     assert_eq!(temporary_files(&world), [""; 0]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn checkpoint_waits_for_a_flush_without_its_limit_instead_of_evicting_the_newest_one() {
     let world = World::new();
     let job = flushing(&world, 0).checkpoint("cache: [{base: /tmp, keep: 2}]");
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let position = |name: &str, id: u64| {
         let events = world.events();
         events.iter().position(|event| event["event"] == name && event["checkpoint"] == id).unwrap()
@@ -185,7 +172,6 @@ fn checkpoint_waits_for_a_flush_without_its_limit_instead_of_evicting_the_newest
     // With 5 in the cache, and 4 being flushed, there is no room for 6.
     assert!(position("checkpoint_complete", 5) < position("flushed", 4));
     assert!(position("flushed", 4) < position("checkpoint_started", 6));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -202,24 +188,21 @@ fn checkpoints_are_not_delayed_by_the_flush_of_an_older_one() {
             .any(|path| path.components().any(|part| part.as_os_str().to_string_lossy() == format!("checkpoint.{id}")))
     };
     assert_eq!([4, 5, 6, 7].map(cached), [true, false, true, true]);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     // The newest is drained; the flush of the older one is removed.
     assert_eq!(directories(&world), [7]);
     assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), [(7, Some(true))]);
     let removed = world.the("flush_abandoned");
     assert!(removed["directory"].as_str().unwrap().ends_with(".4"), "{removed}");
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn temporary_files_of_killed_processes_are_removed_by_the_next_command() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = flushing(&world, 0).holding_after(4);
     let running = holding_at_4(&job, &world);
     // The orchestrator first, so that it restarts no agent.
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     world.kill(|line| line.contains("holdfast"));
     world.wait("the end of all processes", || world.processes().is_empty().then_some(()));
     assert!(!temporary_files(&world).is_empty(), "the copies were killed in the middle");
@@ -258,16 +241,13 @@ fn flush_in_the_background_is_in_the_transfer_file_of_each_node() {
     }
     assert!(lines.iter().any(|line| line.ends_with("rank_1.ckpt.scr")) && !lines.iter().any(|line| line == "DONE"));
     // The end of the job waits for the flush, without its limit.
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(directories(&world), [4, 8]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn a_long_flush_is_shown_in_a_batch_log() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = flushing(&world, 0).holding_after(4);
     let running = job.start();
     let printed = || fs::read_to_string(world.path("err.0")).unwrap_or_default();
@@ -295,7 +275,6 @@ fn finished_flush_in_the_background_is_done_in_the_transfer_file() {
     assert_eq!(numbers("SIZE").len(), 2, "the file of rank 1 and its meta file");
     job.go_on();
     running.ends_with(0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -304,8 +283,7 @@ fn several_flushes_wait_for_their_turn_and_survive_the_death_of_agents_and_of_th
     // The first is so slow that the others wait until something waits for all of them: the end of the run.
     let job = Job::new(&world, 0).flush("{every: 1, mode: async, bandwidth: 1}");
     let job = job.checkpoint("cache: [{base: /tmp, keep: 9}]").holding_after(3);
-    let mut running = job.start();
-    running.sees_checkpoint(3);
+    let mut running = job.reaches(3);
     let background = |sees: &Value| {
         world.wait("the flushes in `holdfast status`", || {
             let status = job.command(&["status", "--json"], 0).json();
@@ -321,18 +299,14 @@ fn several_flushes_wait_for_their_turn_and_survive_the_death_of_agents_and_of_th
             event["event"] == "agent_ready" && event["node"] == node && event["again"] == true
         });
     }
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     let mut second = job.start();
     second.sees_event("took_over");
     background(&json!([1, 2, 3]));
-    job.go_on();
-    second.ends_with(0);
-    job.assert_result();
+    job.finishes(second);
     let complete: Vec<_> = (1..=8).map(|id| (id, Some(true))).collect();
     assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), complete);
     assert_eq!(directories(&world), (1..=8).collect::<Vec<_>>(), "each in one directory");
     assert_eq!(temporary_files(&world), [""; 0]);
     assert_eq!(world.all("generation_launched").len(), 1);
-    world.assert_nothing_is_left();
 }

@@ -11,27 +11,26 @@ use crate::world::{Ran, World};
 fn heat(world: &World, checkpoint: &str) -> Ran {
     let job = Job::new(world, 0).checkpoint(checkpoint);
     let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
-    let spec = world.write("job.yaml", &yaml);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0)
+    world.run_spec(&yaml).with_code(0)
 }
 
 #[test]
 fn a_number_of_calls_sets_how_often_there_are_checkpoints() {
-    let world = World::new();
+    let world = World::unchecked();
     heat(&world, "every: 8 calls");
     assert_eq!(world.all("checkpoint_complete").len(), 40 / 8);
 }
 
 #[test]
 fn a_time_sets_how_often_there_are_checkpoints() {
-    let world = World::new();
+    let world = World::unchecked();
     heat(&world, "every: 1h");
     assert_eq!(world.all("checkpoint_complete").len(), 0);
 }
 
 #[test]
 fn with_auto_checkpoints_take_a_small_part_of_the_time_of_programs_that_ask() {
-    let world = World::new();
+    let world = World::unchecked();
     heat(&world, "every: auto");
     let (complete, all) = (world.all("checkpoint_complete").len(), 40);
     assert!((1..all).contains(&complete), "the first one at once, and not each: {complete}");
@@ -42,11 +41,10 @@ fn with_auto_checkpoints_take_a_small_part_of_the_time_of_programs_that_ask() {
 /// What the first one costs makes the next one due after minutes, which this job does not last.
 #[test]
 fn with_auto_rare_failures_make_checkpoints_rare() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).checkpoint("every: auto").health("mtbf: 1000h");
     let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
-    let spec = world.write("job.yaml", &yaml);
-    let ran = world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    let ran = world.run_spec(&yaml).with_code(0);
     ran.prints(&["interval      best ", "a failure every 3600000.0 s (`health.mtbf`)"]);
     assert_eq!(world.all("checkpoint_complete").len(), 1);
     let expected = world.the("failures_expected");
@@ -61,22 +59,20 @@ fn with_auto_rare_failures_make_checkpoints_rare() {
 /// Without the key, the first one of variables is due after 3 min.
 #[test]
 fn a_time_is_the_interval_of_the_first_level_of_variables() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).checkpoint("source: variables").checkpoint("every: 100ms");
     let job = job.heat("--variables --step-delay 20ms");
     let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
-    let spec = world.write("job.yaml", &yaml);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    world.run_spec(&yaml).with_code(0);
     assert!(world.all("checkpoint_complete").iter().any(|event| event["level"] == 1));
 }
 
 /// Those of FTI: the first one is due after 3 min.
 #[test]
 fn with_auto_variables_keep_their_four_intervals() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).checkpoint("source: variables").checkpoint("every: auto").heat("--variables");
-    let spec = world.write("job.yaml", &job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\""));
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    world.run_spec(&job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"")).with_code(0);
     assert_eq!(world.all("checkpoint_complete").len(), 0);
     let explained = world.run(world.holdfast(["check", "--explain", "job.yaml"])).with_code(0).out;
     for (level, interval) in [("local", "3min"), ("partner", "5min"), ("parity", "7min"), ("prefix", "11min")] {
@@ -89,7 +85,7 @@ fn with_auto_variables_keep_their_four_intervals() {
 /// The default of programs that do not call: a first checkpoint soon, the next one when it does not take too much.
 #[test]
 fn programs_without_calls_are_saved_as_often_as_it_takes_a_small_part_of_the_time() {
-    let world = World::new();
+    let world = World::unchecked();
     let save = r#"echo "$HOLDFAST_RANK" > "$HOLDFAST_CHECKPOINT_DIR/state""#;
     let mut running = start_command(&world, save, "command: {save: [SAVE], timeout: 30s}", "");
     let restarted = running.sees_event("restarted");
@@ -109,7 +105,7 @@ fn programs_without_calls_are_saved_as_often_as_it_takes_a_small_part_of_the_tim
 /// Each checkpoint takes a second, and is made after another one.
 #[test]
 fn checkpoints_that_take_too_much_of_the_time_are_reported_with_the_value_that_keeps_the_limit() {
-    let world = World::new();
+    let world = World::unchecked();
     let save = r#"sleep 1; echo "$HOLDFAST_RANK" > "$HOLDFAST_CHECKPOINT_DIR/state""#;
     let mut running = start_command(&world, save, "command: {save: [SAVE], every: 1s, timeout: 30s}", "");
     let block = running.sees_event("checkpoints_block");
@@ -126,7 +122,7 @@ fn checkpoints_that_take_too_much_of_the_time_are_reported_with_the_value_that_k
 
 #[test]
 fn the_report_and_the_status_name_what_a_failure_has_cost() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 3}").holding_after(3);
     let mut running = job.start();
     running.sees_event("node_down");

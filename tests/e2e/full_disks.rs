@@ -45,16 +45,14 @@ fn restart_that_cannot_write_the_caches_keeps_the_checkpoints_for_the_next_run()
     let indexed = pfs::indexed(&world.prefix());
     assert_eq!((indexed[&2], indexed[&4]), (Some(true), Some(true)));
     pfs::assert_current(&world.prefix(), 4);
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn flush_beyond_the_limit_on_file_sizes_fails_and_ends_no_process_of_holdfast() {
-    let world = World::new();
+    let world = World::unchecked();
     // The container of four ranks is larger than the limit, the file of each rank is not.
     let flush = "{every: 2, container: {kind: sion, files: 1}}";
     let mut job = Job::new(&world, 0).flush(flush).top("halt: {checkpoints_left: 4}");
@@ -93,7 +91,7 @@ impl Drop for Immutable {
 
 #[test]
 fn index_that_cannot_be_written_ends_the_job_without_a_relaunch() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = stopped(&world);
     let launched = world.all("generation_launched").len();
     let index = Immutable::new(world.prefix().join("index.scr"));
@@ -101,8 +99,7 @@ fn index_that_cannot_be_written_ends_the_job_without_a_relaunch() {
     assert_eq!(world.all("generation_launched").len(), launched + 1);
     assert_eq!(world.all("restart_attempt").len(), 0);
     drop(index);
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
     world.assert_nothing_is_left();
@@ -150,15 +147,13 @@ fn fill(place: &Path) -> PathBuf {
 
 #[test]
 fn spare_with_a_full_cache_is_replaced_and_the_checkpoint_in_cache_is_used() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 2).checkpoint(ON_DISK).holding_after(5).faults("{node: 1, after_checkpoint: 5}");
     let (job, _disk, mut running) = with_disk(&world, job, "node4", |place| drop(fill(place)));
     let prevented = running.sees_event("restart_prevented");
     assert_eq!(prevented["faulty"], "node4", "{prevented}");
     assert!(prevented["reason"].as_str().unwrap().contains("No space left"), "{prevented}");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(5), &json!("rebuilt")));
     assert_eq!(world.all("restart_attempt").len(), 0);
@@ -166,7 +161,7 @@ fn spare_with_a_full_cache_is_replaced_and_the_checkpoint_in_cache_is_used() {
 
 #[test]
 fn node_whose_cache_is_full_for_a_moment_stays() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).checkpoint(ON_DISK).holding_after(4);
     let (job, _disk, mut running) = with_disk(&world, job, "node1", |_| {});
     running.sees_checkpoint(4);
@@ -181,9 +176,7 @@ fn node_whose_cache_is_full_for_a_moment_stays() {
     let first = changed(before);
     changed(changed(first));
     fs::remove_file(filling).unwrap();
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.all("node_down").len(), 0);
     assert_eq!(world.all("generation_launched").len(), 1);
 }
@@ -192,7 +185,7 @@ fn node_whose_cache_is_full_for_a_moment_stays() {
 /// the cache while the newer one is made.
 #[test]
 fn checkpoint_of_the_second_level_without_space_is_dropped_and_the_older_one_survives_two_lost_nodes() {
-    let world = World::new();
+    let world = World::unchecked();
     let levels = "[{scheme: xor, set_size: 4, cache: /memory}, \
                   {scheme: rs, set_size: 4, failures: 2, every: 3, cache: /ssd, keep: 1}]";
     let mut job = Job::new(&world, 2).redundancy(levels).checkpoint("cache: [{base: /memory, keep: 2}, {base: /ssd}]");
@@ -207,9 +200,7 @@ fn checkpoint_of_the_second_level_without_space_is_dropped_and_the_older_one_sur
     for node in ["node1", "node3"] {
         running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
     }
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let dropped = world.all("checkpoint_failed");
     assert!(dropped.iter().all(|event| event["checkpoint"] == 6), "{dropped:?}");
     let reason = dropped[0]["reason"].as_str().unwrap();

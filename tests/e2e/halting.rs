@@ -16,8 +16,7 @@ use crate::world::{Running, World, signal};
 fn halts_after(last: u64, job: impl Fn(Job<'_>) -> Job<'_>, conditions: &[&str], reason: &str) {
     let world = World::new();
     let job = job(Job::new(&world, 0).grace("10min").holding_after(4));
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     job.command(&[&["halt", "set"], conditions].concat(), 0);
     job.go_on();
     let ran = running.ends_with(75);
@@ -28,7 +27,6 @@ fn halts_after(last: u64, job: impl Fn(Job<'_>) -> Job<'_>, conditions: &[&str],
     // Another allocation continues.
     world.run(world.holdfast(["run".as_ref(), Job::new(&world, 0).spec().as_os_str()])).with_code(0);
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 fn in_an_hour(hours: i64) -> String {
@@ -71,8 +69,7 @@ fn halts_at_next_checkpoint_near_end_of_allocation() {
 fn unmet_halt_conditions_are_listed_and_can_be_removed() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     job.command(&["halt", "set", "--checkpoints", "2", "--after", &in_an_hour(1)], 0);
     let listed = job.command(&["halt", "list", "--json"], 0).json();
     assert_eq!(listed["checkpoints_left"], 2);
@@ -80,10 +77,7 @@ fn unmet_halt_conditions_are_listed_and_can_be_removed() {
     assert_eq!(listed["met"], Value::Null);
     job.command(&["halt", "unset", "--checkpoints"], 0);
     assert_eq!(job.command(&["halt", "list", "--json"], 0).json()["checkpoints_left"], Value::Null);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.finishes(running);
 }
 
 #[test]
@@ -92,12 +86,11 @@ fn halt_condition_in_spec_halts_job() {
     let job = Job::new(&world, 0).top("halt: {checkpoints_left: 3}");
     job.run(75);
     pfs::assert_current(&world.prefix(), 3);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn halting_a_job_that_is_not_running_is_an_error() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0);
     job.command(&["halt", "set", "--now"], 69).prints(&["no job has been run"]);
     job.run(0);
@@ -123,8 +116,7 @@ impl<'a> Script<'a> {
              health: {{down_after: 10s}}\nhalt: {{grace: {grace}}}\n",
             world.prefix()
         );
-        let spec = world.write("script.yaml", &yaml);
-        let running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+        let running = world.start_spec(&yaml);
         world.wait("both ranks", || (0..2).all(|rank| world.path(&format!("ready-{rank}")).exists()).then_some(()));
         Script { world, running }
     }
@@ -156,7 +148,6 @@ fn program_without_api_gets_sigterm_and_saves_its_state() {
     assert_eq!(world.the("halt_set")["reason"], "MAINTENANCE");
     assert_eq!(world.the("ranks_terminated")["within_ms"], 600_000);
     assert_eq!(world.the("generation_ended")["cause"], "halted");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -167,7 +158,6 @@ fn program_that_ignores_sigterm_is_killed_after_grace() {
     script.running.ends_with(75).prints(&["halted: USER_REQUEST"]);
     let position = |name: &str| world.events().iter().position(|event| event["event"] == name).unwrap();
     assert!(position("ranks_terminated") < position("generation_ending"));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -177,36 +167,29 @@ fn immediate_halt_kills_ranks_without_sigterm() {
     script.halt(&["--immediate=FIRE"]);
     script.running.ends_with(75).prints(&["halted: FIRE"]);
     assert!(!world.path("saved-0").exists() && world.all("ranks_terminated").is_empty());
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn program_that_reaches_no_checkpoint_within_grace_is_ended_and_older_checkpoint_is_drained() {
     let world = World::new();
     let job = Job::new(&world, 0).grace("500ms").holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     job.command(&["halt", "set", "--now"], 0);
     running.ends_with(75).prints(&["halted: USER_REQUEST", "checkpoint 4 is complete"]);
     assert_eq!(world.the("halt_requested")["within_ms"], 500);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn halt_that_is_unset_in_time_is_withdrawn() {
     let world = World::new();
     let job = Job::new(&world, 0).grace("10min").holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     job.command(&["halt", "set", "--now"], 0);
     running.sees_event("halt_requested");
     job.command(&["halt", "unset", "--now"], 0);
     running.sees_event("halt_cleared");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.finishes(running);
 }
 
 #[test]
@@ -214,8 +197,7 @@ fn nothing_is_relaunched_until_silent_agent_has_reported_its_halt_conditions() {
     let world = World::new();
     let mut job = Job::new(&world, 1).holding_after(4);
     job.down_after = "5min";
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     let agents: Vec<u32> = (0..5).map(|node| world.agent_pid(&format!("node{node}"))).collect();
     // Only the spare node gets the condition.
     agents[..4].iter().for_each(|pid| signal(*pid, Signal::STOP));
@@ -230,7 +212,6 @@ fn nothing_is_relaunched_until_silent_agent_has_reported_its_halt_conditions() {
     running.ends_with(75).prints(&["halted: ON_ONE_NODE"]);
     assert_eq!(world.all("generation_launched").len(), 1);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -238,20 +219,16 @@ fn halt_is_set_on_nodes_that_are_too_busy_to_answer_at_once() {
     let world = World::new();
     let mut job = Job::new(&world, 0).holding_after(4);
     job.down_after = "5min";
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     let agents: Vec<u32> = (0..4).map(|node| world.agent_pid(&format!("node{node}"))).collect();
     agents.iter().for_each(|pid| signal(*pid, Signal::STOP));
-    let mut command = world.holdfast(["halt", "set", "--now=BUSY"]);
-    command.arg(job.spec());
-    let halting = world.start(command);
+    let halting = world.start(world.holdfast(["halt", "set", "--now=BUSY"]).arg(job.spec()));
     // Longer than a command waits for the first answer.
     std::thread::sleep(Duration::from_secs(3));
     agents.iter().for_each(|pid| signal(*pid, Signal::CONT));
     halting.ends_with(0);
     job.go_on();
     running.ends_with(75).prints(&["halted: BUSY"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -259,8 +236,7 @@ fn ranks_are_halted_before_end_of_allocation_and_drain_is_complete_before_it() {
     let world = World::new();
     let job =
         Job::new(&world, 0).allocation("time_limit: 10s").top("halt: {grace: 2s, drain_reserve: 4s}").holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     let requested = running.sees_event("halt_requested");
     assert!(requested["reason"].as_str().unwrap().contains("4 s are kept for the drain"), "{requested}");
     job.go_on();
@@ -270,7 +246,6 @@ fn ranks_are_halted_before_end_of_allocation_and_drain_is_complete_before_it() {
     assert!(since_start("halt_requested") >= 3_000, "the application computes as long as it can");
     assert!(since_start("finished") < 10_000, "{}", since_start("finished"));
     assert!(pfs::current_id(&world.prefix()) >= Some(4));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -300,7 +275,6 @@ fn time_kept_for_the_drain_is_estimated_from_the_last_flush() {
     assert!(since_start("halt_requested") <= latest, "{}", since_start("halt_requested"));
     assert!(since_start("finished") < 14_000, "{}", since_start("finished"));
     assert!(pfs::current_id(&world.prefix()) >= Some(4));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -309,5 +283,4 @@ fn job_that_restarts_in_time_of_drain_is_not_launched() {
     let job = Job::new(&world, 0).allocation("time_limit: 20s").top("halt: {drain_reserve: 19s}");
     job.run(75);
     assert!(world.all("generation_launched").is_empty());
-    world.assert_nothing_is_left();
 }

@@ -37,7 +37,6 @@ fn reports_rank_missing_in_collective_with_stack_and_relaunches() {
     assert!(stack_2.contains("example heat") && stack_2.contains("thread "), "{stack_2}");
     assert!(!world.prefix().join(".holdfast/generations/1/rank_1.stack").exists(), "this rank only waited");
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -46,15 +45,13 @@ fn detects_hang_of_ranks_outside_of_api_calls() {
     let once = world.path("hung");
     let job =
         Job::new(&world, 0).health(WATCHED).heat(&format!("--hang-at 12 --hang-rank 1 --hang-once {}", once.display()));
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     // The rank that the others wait for is unknown: the stacks of all ranks are kept.
     assert_eq!(world.the("hang")["ranks"], serde_json::json!([0, 1, 2, 3]));
     for rank in 0..4 {
         assert!(stack(&world, rank).starts_with(&format!("rank {rank} of generation 1 on node{rank}\n")));
     }
     assert_eq!(world.all("restarted")[1]["checkpoint"], 2);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -62,11 +59,9 @@ fn long_computation_of_one_rank_is_not_a_hang() {
     let world = World::new();
     let once = format!("--hang-at 40 --hang-rank 2 --hang-busy 6s --hang-once {}", world.path("busy").display());
     let job = Job::new(&world, 0).health(WATCHED).heat(&once);
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     assert!(world.path("busy.2").exists(), "it has computed");
     assert_eq!((world.all("hang").len(), world.all("generation_launched").len()), (0, 1));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -74,10 +69,8 @@ fn detects_spinning_ranks_when_configured() {
     let world = World::new();
     let once = format!("--hang-at 40 --hang-rank 2 --hang-busy 10min --hang-once {}", world.path("busy").display());
     let job = Job::new(&world, 0).health("hang_after: 2s, busy_hang_after: 4s").heat(&once);
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     assert_eq!(world.the("hang")["ranks"], serde_json::json!([2]));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -89,12 +82,10 @@ fn detects_hang_of_program_without_api_calls() {
         {{hang_after: 4s}}\n",
         world.prefix()
     );
-    let spec = world.write("plain.yaml", &spec);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0).prints(&["the job is finished"]);
+    world.run_spec(&spec).with_code(0).prints(&["the job is finished"]);
     assert_eq!(world.the("hang")["ranks"], serde_json::json!([0, 1]));
     assert!(stack(&world, 1).contains("sleep 600"), "{}", stack(&world, 1));
     assert_eq!(world.all("generation_launched").len(), 2);
-    world.assert_nothing_is_left();
 }
 
 /// A job of a rank process whose program repeats `body` until the file `ends` exists, and is never saved by itself.
@@ -113,7 +104,7 @@ fn silent_program(world: &World, body: &str) -> std::path::PathBuf {
 
 #[test]
 fn a_program_without_calls_that_computes_between_two_checkpoints_does_not_hang() {
-    let world = World::new();
+    let world = World::unchecked();
     let spec = silent_program(&world, ":");
     let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
     let launched = running.sees_event("generation_launched");
@@ -130,7 +121,7 @@ fn a_program_without_calls_that_computes_between_two_checkpoints_does_not_hang()
 
 #[test]
 fn a_program_without_calls_that_does_nothing_hangs() {
-    let world = World::new();
+    let world = World::unchecked();
     let spec = silent_program(&world, "sleep 1000");
     let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
     let hang = running.sees_event("hang");

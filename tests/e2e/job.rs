@@ -4,8 +4,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use rustix::process::Signal;
-
 use crate::world::{Ran, Running, World};
 
 #[derive(Clone)]
@@ -197,10 +195,7 @@ impl<'a> Job<'a> {
 
     /// Starts it, and kills its orchestrator after this checkpoint; the application continues.
     pub fn abandon_after(&self, checkpoint: u64) {
-        let mut running = self.start();
-        running.sees_checkpoint(checkpoint);
-        running.signal(Signal::KILL);
-        running.end();
+        self.reaches(checkpoint).killed();
     }
 
     /// The command that runs it.
@@ -212,6 +207,31 @@ impl<'a> Job<'a> {
         self.world.start(self.command_line())
     }
 
+    /// Starts it, and waits for this checkpoint.
+    #[track_caller]
+    pub fn reaches(&self, checkpoint: u64) -> Running<'a> {
+        let mut running = self.start();
+        running.sees_checkpoint(checkpoint);
+        running
+    }
+
+    /// Lets the application continue to its end, which has the expected result.
+    #[track_caller]
+    pub fn finishes(&self, running: Running<'_>) -> Ran {
+        self.go_on();
+        let ran = running.ends_with(0);
+        self.assert_result();
+        ran
+    }
+
+    /// Runs it to its end, which has the expected result.
+    #[track_caller]
+    pub fn run_to_result(&self) -> Ran {
+        let ran = self.run(0);
+        self.assert_result();
+        ran
+    }
+
     /// Runs it to its end.
     #[track_caller]
     pub fn run(&self, code: u8) -> Ran {
@@ -221,9 +241,7 @@ impl<'a> Job<'a> {
     /// Another command about this job.
     #[track_caller]
     pub fn command(&self, words: &[&str], code: u8) -> Ran {
-        let mut command = self.world.holdfast(words);
-        command.arg(self.spec());
-        self.world.run(command).with_code(code)
+        self.world.run(self.world.holdfast(words).arg(self.spec())).with_code(code)
     }
 
     /// Checks that the result is bit-identical to that of a failure-free run of one process.

@@ -25,7 +25,7 @@ fn list<'a>(report: &'a Value, name: &str) -> &'a Vec<Value> {
 
 #[test]
 fn lost_node_is_one_failure_with_its_cost_and_what_was_done() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 1).holding_after(3).faults("{node: 1, after_checkpoint: 3}");
     relaunched_once(&job);
     let report = report_of(&job);
@@ -53,7 +53,7 @@ fn lost_node_is_one_failure_with_its_cost_and_what_was_done() {
 
 #[test]
 fn killed_rank_is_the_cause_and_the_page_needs_nothing_else() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(3).faults("{rank: 2, after_checkpoint: 3, action: kill-rank}");
     relaunched_once(&job);
     let report = report_of(&job);
@@ -73,10 +73,9 @@ fn killed_rank_is_the_cause_and_the_page_needs_nothing_else() {
 
 #[test]
 fn running_job_is_reported_until_now() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(2);
-    let mut running = job.start();
-    running.sees_checkpoint(2);
+    let running = job.reaches(2);
     let report = report_of(&job);
     assert_eq!((&report["is_running"], &report["outcome"]), (&json!(true), &Value::Null));
     assert_eq!(list(&report, "phases").last().unwrap()["phase"], "computing");
@@ -87,7 +86,7 @@ fn running_job_is_reported_until_now() {
 
 #[test]
 fn status_waits_for_a_protected_checkpoint_and_for_the_end() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(2);
     let mut running = job.start();
     running.sees_event("generation_launched");
@@ -105,13 +104,10 @@ fn status_waits_for_a_protected_checkpoint_and_for_the_end() {
 
 #[test]
 fn status_watch_ends_with_the_job() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(2);
-    let mut running = job.start();
-    running.sees_checkpoint(2);
-    let mut watch = world.holdfast(["status", "--watch"]);
-    watch.arg(job.spec());
-    let watching = world.start(watch);
+    let running = job.reaches(2);
+    let watching = world.start(world.holdfast(["status", "--watch"]).arg(job.spec()));
     job.go_on();
     running.ends_with(0);
     watching.ends_with(0).prints(&[": finished"]);

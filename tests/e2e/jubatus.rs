@@ -66,8 +66,7 @@ impl<'a> Servers<'a> {
     }
 
     pub(crate) fn start(&self) -> Running<'a> {
-        let spec = self.world.write("job.yaml", &self.yaml());
-        self.world.start(self.world.holdfast(["run".as_ref(), spec.as_os_str()]))
+        self.world.start_spec(&self.yaml())
     }
 
     fn port(&self, rank: u16) -> u16 {
@@ -181,9 +180,7 @@ fn models_survive_two_node_losses_a_halt_and_a_new_allocation() {
     let running = servers.start();
     servers.have([110.5, 111.5, 112.5]);
     assert_eq!(world.all("restarted").last().unwrap()["checkpoint"], last);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
-    world.assert_nothing_is_left();
+    running.terminated();
 }
 
 #[test]
@@ -215,7 +212,6 @@ fn a_save_that_fails_drops_one_checkpoint_and_the_servers_go_on() {
     servers.have([1.0; 3]);
     servers.halt();
     running.ends_with(75);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -240,7 +236,6 @@ fn a_server_that_dies_in_the_middle_of_a_save_restarts_from_the_checkpoint_befor
         let output = fs::read_to_string(world.prefix().join(format!(".holdfast/generations/2/rank_{rank}.out")));
         assert_eq!(output.unwrap(), format!("load for the cluster {cluster:?}\n"));
     }
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -257,7 +252,6 @@ fn a_file_that_a_server_changes_after_its_answer_is_no_part_of_a_checkpoint() {
     sees_new_checkpoint(&world, &mut running);
     servers.halt();
     running.ends_with(75);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -291,7 +285,6 @@ fn a_server_that_dies_in_the_middle_of_a_load_is_started_again_from_the_same_che
     assert_eq!(launches(&world), 5);
     assert_eq!(world.all("restart_attempt"), [] as [Value; 0]);
     pfs::assert_current(&world.prefix(), 2);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -312,7 +305,6 @@ fn servers_whose_last_save_fails_and_that_end_by_sigterm_are_not_finished() {
     running.sees_event("ranks_terminated");
     running.ends_with(75);
     pfs::assert_current(&world.prefix(), 1);
-    world.assert_nothing_is_left();
 }
 
 /// Kills all servers of a generation.
@@ -326,10 +318,9 @@ fn kill_servers(world: &World, generation: u64, running: &mut Running<'_>) {
 
 #[test]
 fn saved_models_are_progress_and_launches_without_one_end_the_job() {
-    let world = World::new();
+    let world = World::unchecked();
     let servers = Servers::new(&world, 3);
-    let spec = world.write("job.yaml", &format!("{}relaunch: {{no_progress_limit: 1}}\n", servers.yaml()));
-    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let mut running = world.start_spec(&format!("{}relaunch: {{no_progress_limit: 1}}\n", servers.yaml()));
     for generation in 1..=3 {
         let is_saved = |event: &Value| is_secured(event) && event["generation"] == generation;
         running.sees("a checkpoint", is_saved);
@@ -341,11 +332,9 @@ fn saved_models_are_progress_and_launches_without_one_end_the_job() {
 
     let world = World::new();
     let servers = Servers::new(&world, 3).with("every: 10h");
-    let spec = world.write("job.yaml", &format!("{}relaunch: {{no_progress_limit: 2}}\n", servers.yaml()));
-    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let mut running = world.start_spec(&format!("{}relaunch: {{no_progress_limit: 2}}\n", servers.yaml()));
     (1..=2).for_each(|generation| kill_servers(&world, generation, &mut running));
     running.ends_with(91).prints(&["no progress: 2 generations in a row (relaunch.no_progress_limit)"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -369,7 +358,6 @@ fn a_model_that_a_server_refuses_is_replaced_by_that_of_the_checkpoint_before() 
     servers.halt();
     running.ends_with(75);
     assert_eq!(launches(&world), 2, "the servers were started again by their ranks");
-    world.assert_nothing_is_left();
 }
 
 /// The output of a job that fails before its first checkpoint.
@@ -402,7 +390,6 @@ fn a_server_that_cannot_be_used_fails_its_rank_with_the_reason() {
     servers.order(2, "get_config silent");
     let output = fails(&servers);
     assert!(output.contains(limit) && output.contains("`get_config`"), "{output}");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -410,7 +397,7 @@ fn servers_are_found_by_the_names_of_their_nodes() {
     if !rustix::process::geteuid().is_root() {
         ignore("the names of virtual nodes are made known by a mount, which needs root");
     }
-    let world = World::new();
+    let world = World::unchecked();
     let mut servers = Servers::new(&world, 4);
     servers.jubatus = "{type: stat, host: node, every: 200ms}".to_owned();
     let names: String = (0..4).map(|node| format!("{} node{node}\n", servers.address)).collect();
@@ -428,7 +415,7 @@ fn servers_are_found_by_the_names_of_their_nodes() {
     running.ends_with(75);
     world.assert_nothing_is_left();
     // Without the mount, these names have no addresses.
-    let world = World::new();
+    let world = World::unchecked();
     let mut servers = Servers::new(&world, 3);
     servers.jubatus = "{type: stat, host: node, every: 200ms}".to_owned();
     let output = fails(&servers);
@@ -448,18 +435,15 @@ fn a_server_of_others_at_the_address_is_not_touched() {
     let output = fails(&servers);
     assert!(output.contains("a process listens on") && output.contains("checkpoint.jubatus.port"), "{output}");
     assert_eq!(servers.sum(1), Some(7.0));
-    other.signal(Signal::KILL);
-    other.end();
-    world.assert_nothing_is_left();
+    other.killed();
 }
 
 #[test]
 fn servers_without_clients_that_are_saved_do_not_hang() {
-    let world = World::new();
+    let world = World::unchecked();
     let servers = Servers::new(&world, 3).with("every: 1s, timeout: 5s, start_timeout: 5s");
     let yaml = servers.yaml().replace("down_after: 10s", "down_after: 10s, hang_after: 6s");
-    let spec = world.write("job.yaml", &yaml);
-    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let mut running = world.start_spec(&yaml);
     // Each begins a second after the end of the one before: more than twice the limit.
     running.sees_checkpoint(13);
     assert_eq!((world.all("hang_suspected").len(), world.all("generation_launched").len()), (0, 1));
@@ -489,5 +473,4 @@ fn the_job_of_the_documentation_runs() {
     servers.have([4.0; 3]);
     servers.halt();
     running.ends_with(75);
-    world.assert_nothing_is_left();
 }

@@ -112,7 +112,7 @@ fn limit(world: &World, running: &mut Running<'_>, resource: Resource, lowered: 
 
 /// As [`limit`], for a resource without which an agent lives on.
 fn limit_living(resource: Resource, lowered: impl Fn(u32, u32) -> u64) {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world);
     let mut running = job.start();
     running.sees_event("checkpoint_complete");
@@ -146,7 +146,7 @@ fn agents_that_are_refused_descriptors_fail_checkpoints_and_live_on() {
 #[test]
 fn agents_that_are_refused_memory_fail_checkpoints_or_are_started_again() {
     unprivileged("agents_that_are_refused_memory_fail_checkpoints_or_are_started_again", || {
-        let world = World::new();
+        let world = World::unchecked();
         let job = job(&world);
         let mut running = job.start();
         limit(&world, &mut running, Resource::As, |pid, round| {
@@ -204,11 +204,10 @@ impl Drop for MemoryGroup {
 #[test]
 fn an_agent_that_its_memory_control_group_ends_is_started_again() {
     let group = MemoryGroup::new();
-    let world = World::new();
+    let world = World::unchecked();
     let mut job = job(&world);
     (job.per_node, job.size) = (2, "1024x1024");
-    let mut running = job.start();
-    running.sees_checkpoint(1);
+    let mut running = job.reaches(1);
     let agent = world.agent_pid("node1");
     group.limit(4 << 20);
     group.add(agent);
@@ -224,7 +223,7 @@ fn an_agent_that_its_memory_control_group_ends_is_started_again() {
 fn a_job_that_is_refused_processes_ends_with_an_error_and_runs_when_it_has_them() {
     unprivileged("a_job_that_is_refused_processes_ends_with_an_error_and_runs_when_it_has_them", || {
         for allowed in [1, 2, 3, 4, 5, 6, 8, 12, 20] {
-            let world = World::new();
+            let world = World::unchecked();
             let job = Job::new(&world, 0).top("relaunch: {attempts: 1}");
             let mut command = world.command("bash");
             command.args(["-c", &format!("ulimit -Su {allowed}; exec \"$@\""), "bash", env!("CARGO_BIN_EXE_holdfast")]);
@@ -243,10 +242,9 @@ fn a_job_that_is_refused_processes_ends_with_an_error_and_runs_when_it_has_them(
 #[test]
 fn a_launch_that_is_refused_processes_is_tried_again() {
     unprivileged("a_launch_that_is_refused_processes_is_tried_again", || {
-        let world = World::new();
+        let world = World::unchecked();
         let job = Job::new(&world, 0).holding_after(1);
-        let mut running = job.start();
-        running.sees_checkpoint(1);
+        let mut running = job.reaches(1);
         let orchestrator = world.state()["orchestrator"].as_u64().unwrap() as u32;
         let set = |limit| prlimit(Some(Pid::from_raw(orchestrator.cast_signed()).unwrap()), Resource::Nproc, limit);
         let usual = set(Rlimit { current: Some(0), ..getrlimit(Resource::Nproc) }).unwrap();
@@ -256,9 +254,7 @@ fn a_launch_that_is_refused_processes_is_tried_again() {
         };
         running.sees("a launch that is refused", refused);
         set(usual).unwrap();
-        job.go_on();
-        running.ends_with(0);
-        job.assert_result();
+        job.finishes(running);
         assert_eq!(world.all("node_down"), [] as [Value; 0]);
     });
 }

@@ -18,9 +18,7 @@ pub fn run_with_losses(job: &Job<'_>, world: &World, nodes: &[u32]) -> Value {
     for node in nodes.iter().map(|node| format!("node{node}")) {
         running.sees(&node, |event| event["event"] == "node_down" && event["node"] == node.as_str());
     }
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let newest = world.all("checkpoint_complete").pop().unwrap()["checkpoint"].as_u64().unwrap();
     pfs::assert_current(&world.prefix(), newest);
     world.assert_nothing_is_left();

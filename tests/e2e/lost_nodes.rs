@@ -10,15 +10,13 @@ use crate::world::World;
 fn failure_free_run_has_result_of_one_process_and_indexes_last_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 1);
-    let ran = job.run(0);
-    job.assert_result();
+    let ran = job.run_to_result();
     assert_eq!(world.all("checkpoint_complete").len(), 8);
     assert_eq!(world.all("generation_launched").len(), 1);
     assert_eq!(world.the("restarted")["source"], "fresh");
     pfs::assert_current(&world.prefix(), 8);
     let prefix = world.prefix();
     ran.prints(&["the job is finished", "checkpoint    8", &prefix.display().to_string(), "events.jsonl"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -28,9 +26,7 @@ fn spare_replaces_lost_node_with_rebuilt_checkpoint() {
     let mut running = job.start();
     let lost = running.sees_event("node_down");
     assert_eq!((&lost["node"], &lost["ranks"]), (&json!("node1"), &json!([1])));
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let again = &world.all("restarted")[1];
     assert_eq!(
         (&again["checkpoint"], &again["source"], &again["rebuilt"]),
@@ -40,7 +36,6 @@ fn spare_replaces_lost_node_with_rebuilt_checkpoint() {
     assert_eq!(placed["nodes"], json!(["node0", "node2", "node3", "node4"]));
     assert_eq!(placed["moved"], json!([1]));
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -53,14 +48,11 @@ fn two_consecutive_node_losses_need_only_two_rebuilds() {
     job.steps = 60;
     let mut running = job.start();
     running.sees("node3 down", |event| event["event"] == "node_down" && event["node"] == "node3");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let rebuilt: Vec<_> = world.all("restarted").into_iter().map(|event| event["rebuilt"].clone()).collect();
     assert_eq!(rebuilt, [json!([]), json!([1]), json!([3])]);
     assert_eq!(world.all("restarted")[2]["checkpoint"], 8);
     pfs::assert_current(&world.prefix(), 12);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -69,35 +61,28 @@ fn restarts_after_loss_of_leader_node() {
     let job = Job::new(&world, 1).holding_after(4).faults("{node: 0, after_checkpoint: 4}");
     let mut running = job.start();
     running.sees_event("node_down");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.all("restarted")[1]["rebuilt"], json!([0]));
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn node_loss_during_write_drops_only_that_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 1).faults("{node: 1, during: write, checkpoint: 4}");
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let again = &world.all("restarted")[1];
     assert_eq!((&again["checkpoint"], &again["rebuilt"]), (&json!(3), &json!([1])));
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn node_loss_during_encode_drops_only_that_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 1).faults("{node: 2, during: encode, checkpoint: 4}");
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let again = &world.all("restarted")[1];
     assert_eq!((&again["checkpoint"], &again["rebuilt"]), (&json!(3), &json!([2])));
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -109,11 +94,8 @@ fn node_lost_during_rebuild_is_replaced_and_rebuild_restarts() {
         .faults("{node: 4, during: rebuild}");
     let mut running = job.start();
     running.sees("node4 down", |event| event["event"] == "node_down" && event["node"] == "node4");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(4), &json!([1])));
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }

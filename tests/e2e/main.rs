@@ -30,6 +30,7 @@ mod agents;
 mod async_redundancy;
 mod bad_input;
 mod batch_scripts;
+mod browser;
 mod buffers;
 mod checksums;
 mod command;

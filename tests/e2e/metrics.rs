@@ -28,7 +28,7 @@ fn get(address: SocketAddr, headers: &str) -> String {
 
 #[test]
 fn file_has_the_figures_of_the_end() {
-    let world = World::new();
+    let world = World::unchecked();
     let job =
         Job::new(&world, 1).holding_after(3).faults("{node: 1, after_checkpoint: 3}").top("metrics: {file: heat.prom}");
     let mut running = job.start();
@@ -52,14 +52,13 @@ fn file_has_the_figures_of_the_end() {
 
 #[test]
 fn address_serves_the_figures_to_requests_with_the_token() {
-    let world = World::new();
+    let world = World::unchecked();
     let address = free_address();
     fs::write(world.path("token"), "secret\n").unwrap();
     let token = world.path("token");
     let section = format!("metrics: {{listen: \"{address}\", token_file: {}}}", token.display());
     let job = Job::new(&world, 0).holding_after(2).top(&section);
-    let mut running = job.start();
-    running.sees_checkpoint(2);
+    let running = job.reaches(2);
     let answer = get(address, "Authorization: Bearer secret\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("text/plain; version=0.0.4"), "{answer}");
     assert_eq!(figure(&answer, "holdfast_job_running"), Some(1.0), "{answer}");
@@ -73,7 +72,7 @@ fn address_serves_the_figures_to_requests_with_the_token() {
 
 #[test]
 fn address_in_use_is_refused_before_anything_is_started() {
-    let world = World::new();
+    let world = World::unchecked();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let job = Job::new(&world, 0).top(&format!("metrics: {{listen: \"{address}\"}}"));

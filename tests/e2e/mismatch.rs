@@ -3,7 +3,6 @@
 
 use std::fs;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::job::Job;
@@ -39,14 +38,13 @@ fn is_taken_over_with_as_many_ranks(world: &World, job: &Job<'_>) {
     }
     job.command(&["run", "--from-beginning"], 78).prints(&["is under way", "`holdfast drain`"]);
     job.go_on();
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     world.assert_nothing_is_left();
 }
 
 #[test]
 fn another_number_of_ranks_does_not_take_over_a_job_and_the_corrected_run_does() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(4);
     job.abandon_after(4);
     is_taken_over_with_as_many_ranks(&world, &job);
@@ -54,18 +52,17 @@ fn another_number_of_ranks_does_not_take_over_a_job_and_the_corrected_run_does()
 
 #[test]
 fn another_number_of_ranks_does_not_take_over_a_job_before_its_first_checkpoint() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(1);
     let mut running = job.start();
     running.sees("a launch", |event| event["event"] == "generation_launched");
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     is_taken_over_with_as_many_ranks(&world, &job);
 }
 
 #[test]
 fn another_source_that_cannot_read_the_checkpoint_is_refused_and_the_corrected_run_continues() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = halted(&world, Job::new(&world, 0).flush("{every: 1}"));
     let other = job.clone().checkpoint("source: variables");
     refuses(&world, &other, &["written with `source: scr`", "programs of `source: variables`", "`--from-beginning`"]);
@@ -85,22 +82,19 @@ fn another_name_of_the_job_or_another_scheme_restarts_from_the_same_checkpoint()
         };
         let text = job.yaml();
         assert!(text.contains(from));
-        let spec = world.write("other.yaml", &text.replace(from, to));
-        world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+        world.run_spec(&text.replace(from, to)).with_code(0);
         assert_eq!(last_restart(&world), (json!(4), json!(source)), "{change}");
         job.assert_result();
-        world.assert_nothing_is_left();
     }
 }
 
 #[test]
 fn another_prefix_begins_another_job_and_the_first_one_continues_afterwards() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = halted(&world, Job::new(&world, 0));
     let workspace = world.kept_workspace().unwrap();
     let text = job.yaml().replace("/pfs\"", "/other\"");
-    let spec = world.write("other.yaml", &text);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    world.run_spec(&text).with_code(0);
     let of_other = world.events_of(&world.path("other"));
     assert!(of_other.iter().any(|event| event["event"] == "restarted" && event["source"] == "fresh"));
     assert!(workspace.is_dir());
@@ -111,7 +105,7 @@ fn another_prefix_begins_another_job_and_the_first_one_continues_afterwards() {
 
 #[test]
 fn a_cache_that_is_too_small_launches_nothing_and_the_corrected_run_continues() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = halted(&world, Job::new(&world, 0));
     let sizes = rustix::fs::statvfs(world.path("")).unwrap();
     // As much as the file system has: some of it is in use.
@@ -135,7 +129,6 @@ fn another_number_of_ranks_is_refused_and_the_corrected_run_continues_from_the_p
     job.run(0);
     assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -148,7 +141,6 @@ fn another_number_of_ranks_is_refused_and_the_corrected_run_continues_from_cache
     job.run(0);
     assert_eq!(last_restart(&world), (json!(4), json!("cache")));
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -184,7 +176,6 @@ fn a_run_from_the_beginning_keeps_the_checkpoints_and_restarts_only_from_its_own
     job.command(&["run", "--again", "--checkpoint", name], 0);
     assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -216,5 +207,4 @@ fn a_mark_of_damaged_data_has_its_reason_and_is_taken_back() {
     restore(&[], 0).prints(&["is no longer marked as failed"]);
     restore(&[], 69).prints(&["nothing to take back"]);
     assert_eq!(entry(list(&["--json"]).json())["failed"], json!([]));
-    world.assert_nothing_is_left();
 }

@@ -114,7 +114,7 @@ impl Drop for Prometheus {
 
 #[test]
 fn figures_follow_the_conventions_that_promtool_checks() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 3}").top("metrics: {file: heat.prom}");
     job.run(0);
     let text = fs::read_to_string(job.spec().parent().unwrap().join("heat.prom")).unwrap();
@@ -123,7 +123,7 @@ fn figures_follow_the_conventions_that_promtool_checks() {
 
 #[test]
 fn prometheus_scrapes_a_job_and_knows_every_figure_of_the_dashboard() {
-    let world = World::new();
+    let world = World::unchecked();
     let (target, token) = (free_address(), world.path("token"));
     fs::write(&token, "secret\n").unwrap();
     let section = format!("metrics: {{listen: \"{target}\", token_file: {}}}", token.display());
@@ -155,7 +155,7 @@ fn prometheus_scrapes_a_job_and_knows_every_figure_of_the_dashboard() {
 
 #[test]
 fn alert_rules_fire_when_something_is_wrong_and_not_before() {
-    let world = World::new();
+    let world = World::unchecked();
     // A job that checkpoints every ten minutes until minute 60, loses a node in minute 30 and is relaunched often
     // from minute 200 on; its drain is incomplete at the end. Another one never has a protected checkpoint.
     let text = format!(

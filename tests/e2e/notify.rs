@@ -91,7 +91,7 @@ fn without_time(mut event: Value) -> Value {
 
 #[test]
 fn webhook_gets_the_chosen_events_with_the_secret_and_again_after_an_error() {
-    let world = World::new();
+    let world = World::unchecked();
     let (address, requests) = receiver(None, &[503, 429]);
     world.write("secret", "a-secret\n");
     let entry =
@@ -129,26 +129,23 @@ fn webhook_with_a_certificate_of_the_system_is_trusted_and_another_one_is_not() 
         .with_single_cert(vec![made.cert.der().clone()], key)
         .unwrap();
     let (address, requests) = receiver(Some(Arc::new(config)), &[]);
-    let world = World::new();
+    let world = World::unchecked();
     world.write("authority.pem", &made.cert.pem());
     let entry = format!("{{webhook: \"https://localhost:{}\", events: [finished]}}", address.port());
     let job = Job::new(&world, 0).top(&format!("notify: [{entry}]"));
-    let mut command = job.command_line();
-    command.env("SSL_CERT_FILE", world.path("authority.pem"));
-    world.run(command).with_code(0);
+    world.run(job.command_line().env("SSL_CERT_FILE", world.path("authority.pem"))).with_code(0);
     assert_eq!(requests.recv_timeout(WITHIN).unwrap().body["event"]["exit_code"], 0);
 }
 
 #[test]
 fn command_gets_the_document_and_a_recipient_that_is_not_reached_changes_nothing_else() {
-    let world = World::new();
+    let world = World::unchecked();
     let script = "cat >>all; echo >>all; echo \"$HOLDFAST_NOTIFICATION: $HOLDFAST_TEXT\" >>words";
     let fails = "{command: [sh, -c, \"echo no mail today >&2; exit 3\"], events: [finished]}";
     let hangs = "{command: [sleep, \"1000\"], events: [finished], time_limit: 1s}";
     let entries = format!("[{{command: [sh, -c, {script:?}]}}, {fails}, {hangs}]");
     let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}").top(&format!("notify: {entries}"));
-    let ran = job.run(0);
-    job.assert_result();
+    let ran = job.run_to_result();
     let all = fs::read_to_string(world.path("all")).unwrap();
     let documents: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<_> = documents.iter().map(|document| document["notification"].as_str().unwrap()).collect();
@@ -166,7 +163,7 @@ fn command_gets_the_document_and_a_recipient_that_is_not_reached_changes_nothing
 
 #[test]
 fn incomplete_drain_is_reported() {
-    let world = World::new();
+    let world = World::unchecked();
     let command = "notify: [{command: [sh, -c, \"cat >>all\"], events: [drain_incomplete]}]";
     let job = Job::new(&world, 0).redundancy("[{scheme: local}]").faults("{node: 1, after_checkpoint: 8}");
     let mut job = job.top("relaunch: {attempts: 1}").top(command).heat("--hold-at 40 --until never");
@@ -182,7 +179,7 @@ fn incomplete_drain_is_reported() {
 
 #[test]
 fn entries_that_cannot_work_are_refused_with_the_place() {
-    let world = World::new();
+    let world = World::unchecked();
     world.write("secret", "x");
     for (entry, parts) in [
         ("{events: [finished]}", ["notify[0].webhook", "nothing receives the events"]),

@@ -8,7 +8,7 @@ use crate::world::World;
 
 #[test]
 fn job_whose_orchestrator_was_killed_between_the_release_of_its_nodes_and_its_last_record_is_finished() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0);
     job.run(0);
     let path = world.prefix().join(".holdfast/job.json");
@@ -25,12 +25,10 @@ fn job_whose_orchestrator_was_killed_between_the_release_of_its_nodes_and_its_la
 fn next_run_takes_over_running_job() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
-    let mut first = job.start();
-    first.sees_checkpoint(4);
+    let first = job.reaches(4);
     // Otherwise the agents report again what the state does not have.
     world.sees_recorded(4);
-    first.signal(Signal::KILL);
-    first.end();
+    first.killed();
     let mut second = job.start();
     second.sees_event("took_over");
     job.go_on();
@@ -39,7 +37,6 @@ fn next_run_takes_over_running_job() {
     assert_eq!(world.all("generation_launched").len(), 1);
     assert_eq!(world.all("restarted").len(), 1);
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -50,12 +47,9 @@ fn node_lost_without_orchestrator_is_replaced_after_takeover() {
     world.lose_node("node1");
     let mut second = job.start();
     second.sees("node1 down", |event| event["event"] == "node_down" && event["node"] == "node1");
-    job.go_on();
-    second.ends_with(0);
-    job.assert_result();
+    job.finishes(second);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((last["checkpoint"].as_u64(), &last["rebuilt"]), (Some(4), &serde_json::json!([1])));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -69,10 +63,8 @@ fn next_run_detects_job_that_ended_meanwhile() {
     // The agents have checkpoint 8; whether it is protected was reported to nobody.
     job.command(&["status"], 0).prints(&["newest checkpoint 8; newest protected checkpoint 4\n"]);
     assert_eq!(job.command(&["status", "--json"], 0).json()["protected"], serde_json::Value::Null);
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -85,9 +77,7 @@ fn drain_alone_ends_the_ranks_and_saves_the_newest_checkpoint() {
     world.assert_nothing_is_left();
     job.command(&["drain"], 0).prints(&["nothing to drain"]);
     job.go_on();
-    job.run(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.run_to_result();
 }
 
 #[test]
@@ -104,7 +94,6 @@ fn dry_run_of_a_drain_leaves_ranks_without_orchestrator_alone() {
     second.ends_with(0).prints(&["took over the running job"]);
     job.assert_result();
     assert_eq!(world.all("generation_launched").len(), 1, "the ranks went on");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -115,7 +104,6 @@ fn drain_alone_starts_agents_when_every_process_ended() {
     while world.kill(|_| true) > 0 {}
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -125,57 +113,47 @@ fn next_run_restarts_from_cache_when_every_process_ended() {
     job.abandon_after(4);
     while world.kill(|_| true) > 0 {}
     job.go_on();
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((last["checkpoint"].as_u64(), last["source"].as_str()), (Some(4), Some("cache")));
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn next_drain_finishes_interrupted_drain() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     running.signal(Signal::TERM);
     running.sees_event("drain_started");
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     // Any number of files may be copied, but no incomplete checkpoint is called complete.
     if pfs::current_id(&world.prefix()).is_some() {
         pfs::assert_current(&world.prefix(), 4);
     }
     job.command(&["drain"], 0);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn run_finishes_interrupted_drain_and_continues() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     running.signal(Signal::TERM);
     running.sees_event("drain_started");
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     job.run(75).prints(&["halted by SIGTERM"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
     job.go_on();
-    job.run(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.run_to_result();
 }
 
 #[test]
 fn rejects_second_orchestrator_while_first_runs() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     job.run(69).prints(&["is running", "process"]);
     job.command(&["drain"], 69).prints(&["is running"]);
     let status = job.command(&["status", "--json"], 0).json();
@@ -183,8 +161,5 @@ fn rejects_second_orchestrator_while_first_runs() {
     assert_eq!(status["protected"], true);
     // The generations and the last event are read from the event log.
     job.command(&["status"], 0).prints(&["generation 1: from the beginning\n", "last event, ", "checkpoint 4 "]);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.finishes(running);
 }

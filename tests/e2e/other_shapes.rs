@@ -53,7 +53,7 @@ fn is_from_prefix(last: &Value) {
 fn fewer_nodes_with_more_ranks_on_each_restart_from_cache() {
     // What is not copied again has two members of a set on each node.
     for (redundancy, protected) in [(XOR, false), (RS, true), (PARTNER, true), (LOCAL, false)] {
-        let world = World::new();
+        let world = World::unchecked();
         let first = job(&world, redundancy, (4, 1));
         let second = shaped(&first, (2, 2));
         let last = continued(&world, first, &second, &["node0", "node1"]);
@@ -66,7 +66,7 @@ fn fewer_nodes_with_more_ranks_on_each_restart_from_cache() {
 fn more_nodes_with_fewer_ranks_on_each_restart_from_cache() {
     // With copies, node1 has files of all ranks.
     for (redundancy, moved) in [(XOR, &[1, 2, 3][..]), (RS, &[1, 2, 3]), (PARTNER, &[2, 3]), (LOCAL, &[1, 2, 3])] {
-        let world = World::new();
+        let world = World::unchecked();
         let first = job(&world, redundancy, (2, 2));
         let second = shaped(&first, (4, 1));
         let last = continued(&world, first, &second, &["node0", "node1", "node2", "node3"]);
@@ -79,7 +79,7 @@ fn more_nodes_with_fewer_ranks_on_each_restart_from_cache() {
 fn all_ranks_on_one_node_restart_from_cache() {
     // The copy of rank 3 is there.
     for (redundancy, moved) in [(XOR, &[1, 2, 3][..]), (PARTNER, &[1, 2])] {
-        let world = World::new();
+        let world = World::unchecked();
         let first = job(&world, redundancy, (4, 1));
         let second = shaped(&first, (1, 4));
         let last = continued(&world, first, &second, &["node0"]);
@@ -91,7 +91,7 @@ fn all_ranks_on_one_node_restart_from_cache() {
 #[test]
 fn fewer_nodes_restart_from_cache_if_redundancy_restores_the_files_of_a_lost_one() {
     for (redundancy, moved, rebuilt) in [(XOR, &[3][..], &[1][..]), (RS, &[3], &[1]), (PARTNER, &[1, 3], &[])] {
-        let world = World::new();
+        let world = World::unchecked();
         let first = job(&world, redundancy, (4, 1));
         let second = shaped(&first, (2, 2)).allocation("exclude: node1");
         is_from_cache(&continued(&world, first, &second, &["node0", "node2"]), moved, rebuilt);
@@ -100,7 +100,7 @@ fn fewer_nodes_restart_from_cache_if_redundancy_restores_the_files_of_a_lost_one
 
 #[test]
 fn several_ranks_on_each_node_restart_from_cache_after_the_loss_of_one() {
-    let world = World::new();
+    let world = World::unchecked();
     let first = job(&world, XOR, (4, 2));
     let second = shaped(&first, (2, 4)).allocation("exclude: node1");
     let last = continued(&world, first, &second, &["node0", "node2"]);
@@ -110,7 +110,7 @@ fn several_ranks_on_each_node_restart_from_cache_after_the_loss_of_one() {
 #[test]
 fn two_lost_nodes_restart_from_cache_with_reed_solomon_and_from_the_prefix_with_xor() {
     for redundancy in [RS, XOR] {
-        let world = World::new();
+        let world = World::unchecked();
         let first = job(&world, redundancy, (4, 1));
         let second = shaped(&first, (2, 2)).allocation("exclude: \"node[1-2]\"");
         let last = continued(&world, first, &second, &["node0", "node3"]);
@@ -123,7 +123,7 @@ fn two_lost_nodes_restart_from_cache_with_reed_solomon_and_from_the_prefix_with_
 
 #[test]
 fn lost_node_without_redundancy_restarts_from_the_prefix_in_another_shape() {
-    let world = World::new();
+    let world = World::unchecked();
     let first = job(&world, LOCAL, (4, 1));
     let second = shaped(&first, (2, 2)).allocation("exclude: node1");
     is_from_prefix(&continued(&world, first, &second, &["node0", "node2"]));
@@ -131,7 +131,7 @@ fn lost_node_without_redundancy_restarts_from_the_prefix_in_another_shape() {
 
 #[test]
 fn unevenly_spread_ranks_restart_from_cache() {
-    let world = World::new();
+    let world = World::unchecked();
     let first = job(&world, XOR, (4, 1)).top("relaunch: {min_nodes: 3}");
     let second = first.clone().allocation("exclude: node3");
     is_from_cache(&continued(&world, first, &second, &["node0", "node1", "node2"]), &[], &[3]);
@@ -139,7 +139,7 @@ fn unevenly_spread_ranks_restart_from_cache() {
 
 #[test]
 fn another_order_of_nodes_restarts_from_cache() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut first = job(&world, XOR, (4, 1)).faults("{node: 0, after_checkpoint: 2}");
     // Rank 0 is then on the last node.
     first.nodes = 5;
@@ -150,7 +150,7 @@ fn another_order_of_nodes_restarts_from_cache() {
 
 #[test]
 fn another_allocation_restarts_from_the_prefix_in_any_shape() {
-    let world = World::new();
+    let world = World::unchecked();
     let first = job(&world, XOR, (4, 1)).top("keep_cache: none");
     let second = shaped(&first, (2, 2));
     is_from_prefix(&continued(&world, first, &second, &["node0", "node1"]));
@@ -158,7 +158,7 @@ fn another_allocation_restarts_from_the_prefix_in_any_shape() {
 
 #[test]
 fn more_nodes_than_the_allocation_had_restart_from_the_prefix() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut first = job(&world, XOR, (2, 2));
     first.nodes = 2;
     let mut second = shaped(&first, (4, 1));

@@ -99,7 +99,7 @@ fn abandoned_job<'a>(world: &'a World) -> Job<'a> {
 #[test]
 fn a_planted_state_is_not_obeyed_and_the_directory_that_it_names_stays_intact() {
     needs_root();
-    let world = World::new();
+    let world = World::unchecked();
     let job = abandoned_job(&world);
     let victim = victim(&world);
     name_workspace(&world, &victim);
@@ -119,7 +119,7 @@ fn a_planted_state_is_not_obeyed_and_the_directory_that_it_names_stays_intact() 
 #[test]
 fn a_planted_state_file_in_a_directory_of_ours_is_not_obeyed() {
     needs_root();
-    let world = World::new();
+    let world = World::unchecked();
     let job = abandoned_job(&world);
     let victim = victim(&world);
     name_workspace(&world, &victim);
@@ -133,7 +133,7 @@ fn a_planted_state_file_in_a_directory_of_ours_is_not_obeyed() {
 
 #[test]
 fn a_state_directory_that_others_may_write_to_or_that_is_a_link_is_refused() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = abandoned_job(&world);
     set_mode(&own(&world), 0o777);
     assert_all_refuse(&job, &[".holdfast may be written by other users (mode 0777)", "chmod"]);
@@ -147,7 +147,7 @@ fn a_state_directory_that_others_may_write_to_or_that_is_a_link_is_refused() {
 
 #[test]
 fn a_state_of_ours_that_names_a_directory_without_marker_is_refused_and_nothing_is_removed() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = abandoned_job(&world);
     let victim = victim(&world);
     set_mode(&victim, 0o700);
@@ -184,7 +184,7 @@ const PROJECT: u32 = 4242;
 
 /// A world of that user, with a prefix directory of this owner, group and mode.
 fn world_of_owner(owner: u32, group: u32, mode: u32) -> World {
-    let world = World::new();
+    let world = World::unchecked();
     world.open_to_others();
     fs::create_dir(world.prefix()).unwrap();
     chown(world.prefix(), Some(owner), Some(group)).unwrap();
@@ -276,8 +276,7 @@ fn a_state_directory_that_is_exchanged_while_the_job_runs_is_not_used() {
     needs_root();
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4).top("relaunch: {attempts: 1}");
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     let aside = world.path("aside");
     fs::rename(own(&world), &aside).unwrap();
     // The other user's own directory, with a plan for the next generation.
@@ -307,9 +306,7 @@ fn a_state_directory_that_is_exchanged_while_the_job_runs_is_not_used() {
     job.command(&["drain"], 0);
     pfs::assert_current(&world.prefix(), 4);
     job.go_on();
-    job.run(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.run_to_result();
 }
 
 fn files_below(directory: &Path) -> Vec<PathBuf> {
@@ -327,7 +324,7 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
 #[test]
 fn a_planted_plan_is_not_executed() {
     needs_root();
-    let world = World::new();
+    let world = World::unchecked();
     Job::new(&world, 0).run(0);
     let plan = own(&world).join("generations/1/plan.json");
     give_away(&plan);
@@ -364,17 +361,15 @@ fn a_temporary_directory_in_which_another_user_can_exchange_directories_is_refus
     lchown(world.temporary(), Some(0), Some(0)).unwrap();
     set_mode(&world.path("real"), 0o1777);
     job.run(0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn the_name_of_a_workspace_cannot_be_predicted() {
     let names: Vec<String> = (0..2)
         .map(|_| {
-            let world = World::new();
+            let world = World::unchecked();
             let job = Job::new(&world, 0).holding_after(4);
-            let mut running = job.start();
-            running.sees_checkpoint(4);
+            let running = job.reaches(4);
             let state = world.state();
             let workspace = PathBuf::from(state["allocation"]["details"]["workspace"].as_str().unwrap());
             assert_eq!(mode(&workspace), 0o700);
@@ -411,22 +406,19 @@ fn key_and_token_are_removed_however_the_job_ends() {
             running.ends_with(75);
         }),
         ("killed, and drained", |job, running| {
-            running.signal(Signal::KILL);
-            running.end();
+            running.killed();
             job.command(&["drain"], 0);
         }),
         ("killed, and finished by the next run", |job, running| {
-            running.signal(Signal::KILL);
-            running.end();
+            running.killed();
             job.go_on();
             job.run(0);
         }),
     ];
     for (how, end) in ends {
-        let world = World::new();
+        let world = World::unchecked();
         let job = Job::new(&world, 0).holding_after(4);
-        let mut running = job.start();
-        running.sees_checkpoint(4);
+        let running = job.reaches(4);
         assert_eq!(mode(&secret(&world)), 0o600, "{how}");
         let token = world.secret()["trust"]["token"].as_str().unwrap().to_owned();
         end(&job, running);
@@ -437,7 +429,6 @@ fn key_and_token_are_removed_however_the_job_ends() {
     assert_ne!(job.start().end().status.code(), Some(0));
     assert!(!secret(&world).exists(), "a command of `before:` failed");
     assert_eq!(world.state()["stage"]["stage"], "finished");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -447,7 +438,7 @@ fn members_of_the_group_run_status_where_setting_and_umask_permit_it_and_no_othe
     for (setting, umask, permitted) in
         [("group_access: status", 0o027, true), ("group_access: status", 0o077, false), ("", 0o022, false)]
     {
-        let world = World::new();
+        let world = World::unchecked();
         world.open_to_others();
         let mut job = Job::new(&world, 0).holding_after(4);
         if !setting.is_empty() {
@@ -542,9 +533,8 @@ fn no_other_user_maps_the_registry_of_pairs_or_commands_them() {
     world.open_to_others();
     let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
     let job = pairs::run(&world, &pairs::spec(&world, &format!("name: dnn0, {main}"), ""));
-    pairs::waits_for_line(&world, "dnn0.main", "6");
+    let main = pairs::ready(&world, "dnn0");
     let replica = pairs::waits_for_state(&world, 0, "replica", "asleep");
-    let main = pairs::waits_for_state(&world, 0, "main", "awake");
     // They see the files of the world, and the environment of a copy only if it is their own.
     let registry = registry_path(main);
     for group in [OTHER_USER, 0] {
@@ -562,7 +552,5 @@ fn no_other_user_maps_the_registry_of_pairs_or_commands_them() {
     }
     assert_eq!(pairs::waits_for_state(&world, 0, "main", "awake"), main);
     assert_eq!(pairs::waits_for_state(&world, 0, "replica", "asleep"), replica);
-    job.signal(Signal::TERM);
-    job.ends_with(75);
-    world.assert_nothing_is_left();
+    job.terminated();
 }

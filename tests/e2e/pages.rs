@@ -11,9 +11,7 @@ use crate::world::World;
 pub fn status_of_example(world: &World) -> (String, Value) {
     let prefix = world.path("heat-run");
     let status = |arguments: &[&str]| {
-        let mut command = world.holdfast(["status", "--prefix"]);
-        command.arg(&prefix).args(arguments);
-        world.run(command).with_code(0)
+        world.run(world.holdfast(["status", "--prefix"]).arg(&prefix).args(arguments)).with_code(0)
     };
     (status(&[]).out, status(&["--json"]).json())
 }
@@ -24,7 +22,6 @@ pub fn run_example(world: &World, page: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
     let text = fs::read_to_string(path).unwrap();
     let spec = text.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let spec = world.write("job.yaml", spec);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0).prints(&["the job is finished"]);
+    world.run_spec(spec).with_code(0).prints(&["the job is finished"]);
     world.events_of(&world.path("heat-run"))
 }

@@ -14,7 +14,6 @@ use std::time::Duration;
 use holdfast_shm::Registry;
 use holdfast_testkit::Dice;
 use holdfast_testkit::awake::{Awake, copies_in, longest_together, longest_without, now};
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::devices::{ADDRESSES, Link, Machines};
@@ -127,8 +126,7 @@ impl<'a> Pair<'a> {
         self.unready([0, 1]);
         self.note("the orchestrator is killed".to_owned());
         let orchestrator = self.orchestrator.take().unwrap();
-        orchestrator.signal(Signal::KILL);
-        orchestrator.end();
+        orchestrator.killed();
     }
 
     fn kill(&mut self, device: usize) {
@@ -350,7 +348,7 @@ impl Drop for Pair<'_> {
 
 #[test]
 fn replica_goes_on_when_the_device_of_the_main_is_killed_and_main_takes_over_when_it_is_back() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut pair = Pair::start(&world);
     pair.kill(0);
     let killed = now();
@@ -365,7 +363,7 @@ fn replica_goes_on_when_the_device_of_the_main_is_killed_and_main_takes_over_whe
 
 #[test]
 fn replica_goes_on_when_the_main_is_cut_off_from_the_orchestrator_only() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut pair = Pair::start(&world);
     pair.cut(Link::Orchestrator(0));
     let cut = now();
@@ -383,7 +381,7 @@ fn replica_goes_on_when_the_main_is_cut_off_from_the_orchestrator_only() {
 
 #[test]
 fn copies_whose_devices_do_not_reach_each_other_keep_their_turns() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut pair = Pair::start(&world);
     pair.cut(Link::Devices);
     let main = pair.waits_for_steps(&[0], now() + 3 * LEASE);
@@ -401,7 +399,7 @@ fn copies_whose_devices_do_not_reach_each_other_keep_their_turns() {
 
 #[test]
 fn next_orchestrator_wakes_the_replica_when_the_device_of_the_main_was_killed_meanwhile() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut pair = Pair::start(&world);
     pair.kill_orchestrator();
     pair.kill(0);
@@ -417,7 +415,7 @@ fn next_orchestrator_wakes_the_replica_when_the_device_of_the_main_was_killed_me
 /// Changes one thing at random: one that is broken is repaired rather than another one broken.
 /// The device of the main is killed and back at once, without its memory, under the same orchestrator or the next one.
 fn main_goes_on_from_what_the_other_device_has(under_the_next: bool) {
-    let world = World::new();
+    let world = World::unchecked();
     let mut pair = Pair::start(&world);
     let mirrored = |(_, fact): &(Duration, Fact)| match fact {
         Fact::Mirrored(step) => Some(*step),
@@ -491,7 +489,7 @@ fn settles(pair: &mut Pair<'_>) {
 #[test]
 fn copies_take_turns_whatever_happens_to_devices_links_and_orchestrator() {
     let seed = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()).unwrap_or(16);
-    let world = World::new();
+    let world = World::unchecked();
     let mut pair = Pair::start(&world);
     let mut dice = Dice(seed);
     pair.note(format!("{SEED}={seed}"));

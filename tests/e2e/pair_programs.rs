@@ -87,7 +87,7 @@ fn demonstration(world: &World, main: &str, replica: &str) {
 
 #[test]
 fn programs_in_c_print_the_sequence_of_the_demonstration() {
-    let world = World::new();
+    let world = World::unchecked();
     let program = c_example(&world);
     demonstration(&world, &program, &program);
 }
@@ -95,7 +95,7 @@ fn programs_in_c_print_the_sequence_of_the_demonstration() {
 #[test]
 fn programs_in_python_print_the_sequence_of_the_demonstration() {
     if has_python() {
-        let world = World::new();
+        let world = World::unchecked();
         let program = python_example(&world);
         demonstration(&world, &program, &program);
     }
@@ -104,7 +104,7 @@ fn programs_in_python_print_the_sequence_of_the_demonstration() {
 #[test]
 fn a_replica_in_python_goes_on_for_a_main_in_c() {
     if has_python() {
-        let world = World::new();
+        let world = World::unchecked();
         demonstration(&world, &c_example(&world), &python_example(&world));
     }
 }

@@ -5,18 +5,17 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::pairs::{list, run, sees, spec, waits_for_line, waits_for_state};
+use crate::pairs::{list, ready, run, sees, spec, waits_for_line, waits_for_state};
 use crate::world::{World, signal};
 
 const EXAMPLE: &str = r#"[holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
 
 #[test]
 fn list_shows_processes_heartbeats_and_the_age_of_the_newest_checkpoint() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = run(&world, &spec(&world, &format!("name: dnn0, main: {EXAMPLE}"), ""));
-    waits_for_line(&world, "dnn0.main", "6");
+    let main = ready(&world, "dnn0");
     let replica = waits_for_state(&world, 0, "replica", "asleep");
-    let main = waits_for_state(&world, 0, "main", "awake");
     let shown = |field: &str| list(&world)["pairs"][0][field].clone();
     world.wait("heartbeats", || (shown("main")["beats"].as_u64() > Some(10)).then_some(()));
     assert_eq!((shown("main")["pid"].clone(), shown("replica")["pid"].clone()), (main.into(), replica.into()));
@@ -36,18 +35,15 @@ fn list_shows_processes_heartbeats_and_the_age_of_the_newest_checkpoint() {
         ", missed ",
         "fail-overs 0, fail-backs 0",
     ]);
-    job.signal(Signal::TERM);
-    job.ends_with(75);
+    job.terminated();
 }
 
 #[test]
 fn report_shows_fail_overs_with_their_times_and_missed_heartbeats() {
-    let world = World::new();
+    let world = World::unchecked();
     let spec = spec(&world, &format!("name: dnn0, main: {EXAMPLE}, restart: {{first: 1s}}"), "");
     let mut job = world.start(world.holdfast(["run", "--json", spec.to_str().unwrap()]));
-    waits_for_line(&world, "dnn0.main", "6");
-    waits_for_state(&world, 0, "replica", "asleep");
-    signal(waits_for_state(&world, 0, "main", "awake"), Signal::STOP);
+    signal(ready(&world, "dnn0"), Signal::STOP);
     let fail_over = sees(&mut job, "dnn0", "fail_over", None);
     let fail_back = sees(&mut job, "dnn0", "fail_back", None);
     let ran = job.ends_with(0);
@@ -70,12 +66,10 @@ fn report_shows_fail_overs_with_their_times_and_missed_heartbeats() {
 
 #[test]
 fn report_names_the_time_of_a_fail_over_and_the_copy_that_was_awake() {
-    let world = World::new();
+    let world = World::unchecked();
     let spec = spec(&world, &format!("name: dnn0, main: {EXAMPLE}, restart: {{first: 10min, most: 10min}}"), "");
     let mut job = run(&world, &spec);
-    waits_for_line(&world, "dnn0.main", "6");
-    waits_for_state(&world, 0, "replica", "asleep");
-    signal(waits_for_state(&world, 0, "main", "awake"), Signal::KILL);
+    signal(ready(&world, "dnn0"), Signal::KILL);
     let at = sees(&mut job, "dnn0", "fail_over", None)["at"].as_i64().unwrap();
     waits_for_line(&world, "dnn0.replica", "12");
     job.signal(Signal::TERM);
@@ -91,7 +85,7 @@ fn report_names_the_time_of_a_fail_over_and_the_copy_that_was_awake() {
 
 #[test]
 fn report_of_a_pair_that_was_given_up_quotes_its_last_output() {
-    let world = World::new();
+    let world = World::unchecked();
     let pair = "name: dnn0, main: [sh, -c, 'for i in 1 2 3 4 5 6 7; do echo \"{side} line $i\"; done; exit 3'], \
                 restart: {first: 1ms, most: 10min, attempts: 1}";
     let ran = run(&world, &spec(&world, pair, "")).ends_with(90);
@@ -121,13 +115,10 @@ fn live_view_shows_which_copies_are_awake() {
         world.wait(text, || screen().contains(text).then_some(()));
     };
     shows("running | mains 1, replicas 0, asleep 0, finished 0 | fail-overs 0");
-    waits_for_line(&world, "dnn0.main", "6");
-    waits_for_state(&world, 0, "replica", "asleep");
-    signal(waits_for_state(&world, 0, "main", "awake"), Signal::KILL);
+    signal(ready(&world, "dnn0"), Signal::KILL);
     sees(&mut job, "dnn0", "fail_over", None);
     shows("running | mains 0, replicas 1, asleep 0, finished 0 | fail-overs 1, missed");
     let orchestrator = world.state()["orchestrator"].as_u64().unwrap();
     signal(u32::try_from(orchestrator).unwrap(), Signal::TERM);
     job.ends_with(75);
-    world.assert_nothing_is_left();
 }

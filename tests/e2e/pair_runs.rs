@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::pair_faults::registry_of;
-use crate::pairs::{on_two_nodes_with, printed, run, sees, spec, waits_for_line, waits_for_state};
+use crate::pairs::{on_two_nodes_with, printed, ready, run, sees, spec, waits_for_line, waits_for_state};
 use crate::world::{Ran, World, signal};
 
 /// The demonstration, which pauses for ever after each of its three rounds, and a pair that finishes at once.
@@ -62,7 +62,6 @@ fn halted_pairs_go_on_from_their_checkpoints_and_finished_ones_do_not_run_again(
     // Its last round: it finishes.
     run(&world, &spec).ends_with(0).prints(&["all pairs are finished"]);
     assert_eq!(printed(&world, "dnn0.main"), "13\n15\n18\n");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -88,12 +87,10 @@ fn pair_of_two_nodes_goes_on_from_the_other_copy_of_a_damaged_checkpoint() {
 
     let running = run(&world, &spec);
     waits_for_line(&world, "dnn0.main", "12");
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!(printed(&world, "dnn0.main"), "7\n9\n12\n");
     let refused = changes(&world, "not_restored");
     assert!(refused[0]["reason"].as_str().unwrap().contains("its CRC32 is"), "{refused:?}");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -107,11 +104,9 @@ fn from_beginning_ignores_what_was_saved_and_a_checkpoint_cannot_be_chosen() {
     fs::remove_dir_all(world.prefix().join(".holdfast/pairs")).unwrap();
     let running = world.start(world.holdfast(["run".as_ref(), "--from-beginning".as_ref(), spec.as_os_str()]));
     waits_for_line(&world, "dnn0.main", "6");
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n");
     assert!(changes(&world, "restored").is_empty());
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -123,11 +118,9 @@ fn checkpoints_that_cannot_be_saved_are_named() {
     sees(&mut running, "quick", "finished", None);
     // In the place of the directory.
     fs::write(world.prefix().join(".holdfast/pairs.saved"), "").unwrap();
-    running.signal(Signal::TERM);
-    let ran = running.ends_with(75);
+    let ran = running.terminated();
     assert_eq!(changes(&world, "not_saved").len(), 1);
     ran.prints(&["the newest checkpoint is not saved"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -144,9 +137,7 @@ fn node_whose_agent_does_not_come_back_is_rebooted_by_the_command_of_the_site() 
     let reboot = format!("replication: {{reboot: {{command: [sh, -c, '{script}'], after: 1s}}}}\n");
     let spec = on_two_nodes_with(&world, &reboot);
     let mut running = run(&world, &spec);
-    waits_for_line(&world, "dnn0.main", "6");
-    waits_for_state(&world, 0, "replica", "asleep");
-    let main = waits_for_state(&world, 0, "main", "awake");
+    let main = ready(&world, "dnn0");
     // The node is gone with its processes, until it is rebooted.
     let node = world.node_root("node0");
     fs::write(&root, node.to_str().unwrap()).unwrap();
@@ -169,5 +160,4 @@ fn node_whose_agent_does_not_come_back_is_rebooted_by_the_command_of_the_site() 
     running.ends_with(0).prints(&["running `reboot` command sh on node0"]);
     assert_eq!(printed(&world, "dnn0.replica"), "7\n9\n12\n");
     assert!(printed(&world, "dnn0.main").ends_with("13\n15\n18\n"));
-    world.assert_nothing_is_left();
 }

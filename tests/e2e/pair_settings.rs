@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::pair_faults::registry_of;
 use crate::pair_programs::compile;
-use crate::pairs::{list, printed, run, sees, waits_for_line, waits_for_state};
+use crate::pairs::{list, printed, ready, run, sees, waits_for_line, waits_for_state};
 use crate::world::{Running, World, signal};
 
 /// The copies pause for ever after each round.
@@ -32,8 +32,7 @@ fn spec(world: &World, nodes: u32, pairs: &str, more: &str) -> PathBuf {
 const HEARTBEAT: &str = "heartbeat: {period: 5ms, misses: 2000}";
 
 fn ends(job: Running<'_>, world: &World) {
-    job.signal(Signal::TERM);
-    job.ends_with(75);
+    job.terminated();
     world.assert_nothing_is_left();
 }
 
@@ -58,7 +57,6 @@ fn index_in_commands_counts_within_an_element() {
     for name in ["a0", "a1", "b0", "b1"] {
         assert_eq!(printed(&world, &format!("{name}.main")), "1\n3\n6\n7\n9\n12\n13\n15\n18\n", "{name}");
     }
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -71,26 +69,21 @@ fn listed_jobs_are_suspended_in_their_order_and_resumed_in_reverse() {
     let job = |name: &str, order| format!("  - {{name: {name}, command: [sleep, '3600'], node: 1, order: {order}}}\n");
     let jobs = format!("jobs:\n{}{}{}", job("second", 2), job("first", 1), job("other", 0));
     let mut running = run(&world, &spec(&world, 2, &pair, &jobs));
-    waits_for_line(&world, "dnn0.main", "6");
-    waits_for_state(&world, 0, "replica", "asleep");
-    signal(waits_for_state(&world, 0, "main", "awake"), Signal::KILL);
+    signal(ready(&world, "dnn0"), Signal::KILL);
     sees(&mut running, "dnn0", "fail_back", None);
     running.sees("both resumed", |_| jobs_with(&world, "job_resumed").len() == 2);
     assert_eq!(jobs_with(&world, "job_suspended"), ["first", "second"]);
     assert_eq!(jobs_with(&world, "job_resumed"), ["second", "first"]);
     running.ends_with(0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn no_job_is_suspended_where_the_list_is_empty() {
-    let world = World::new();
+    let world = World::unchecked();
     let pair = format!("name: dnn0, main: {EXAMPLE}, nodes: [0, 1], {HEARTBEAT}, restart: {NEVER}, suspends: []");
     let jobs = "jobs:\n  - {name: app1, command: [sleep, '3600'], node: 1}\n";
     let mut job = run(&world, &spec(&world, 2, &pair, jobs));
-    waits_for_line(&world, "dnn0.main", "6");
-    waits_for_state(&world, 0, "replica", "asleep");
-    signal(waits_for_state(&world, 0, "main", "awake"), Signal::KILL);
+    signal(ready(&world, "dnn0"), Signal::KILL);
     sees(&mut job, "dnn0", "fail_over", None);
     waits_for_line(&world, "dnn0.replica", "12");
     assert_eq!(jobs_with(&world, "job_started"), ["app1"]);
@@ -100,7 +93,7 @@ fn no_job_is_suspended_where_the_list_is_empty() {
 
 #[test]
 fn job_that_is_started_while_a_replica_is_awake_is_suspended_for_that_pair() {
-    let world = World::new();
+    let world = World::unchecked();
     let pair = format!("name: dnn0, main: {EXAMPLE}, nodes: [0, 1], {HEARTBEAT}, restart: {NEVER}");
     let jobs = "jobs:\n  - {name: app1, command: [sleep, '3600'], node: 1, restart: {first: 10ms}}\n";
     let mut job = run(&world, &spec(&world, 2, &pair, jobs));
@@ -130,7 +123,7 @@ fn cpus_of_watcher(agent: u32) -> Option<String> {
 
 #[test]
 fn watcher_runs_on_the_cpu_that_the_spec_names() {
-    let world = World::new();
+    let world = World::unchecked();
     let allowed = sched_getaffinity(None).unwrap();
     // The last one: without the key, it would not be the only one, unless there is but one.
     let cpu = (0..1024).rev().find(|cpu| allowed.is_set(*cpu)).unwrap();
@@ -150,7 +143,6 @@ fn cpu_that_the_agent_may_not_use_ends_the_job_with_the_remedy() {
     job.ends_with(78).prints(&["node0 cannot run its pairs: the watcher", "CPU 4000", "change `pin_watcher`"]);
     // It is not tried again.
     assert_eq!(world.all("agent_not_started"), [] as [serde_json::Value; 0]);
-    world.assert_nothing_is_left();
 }
 
 fn starts_of_main(event: &Value) -> u64 {
@@ -160,7 +152,7 @@ fn starts_of_main(event: &Value) -> u64 {
 
 #[test]
 fn pauses_before_restarts_grow_from_the_first_one() {
-    let world = World::new();
+    let world = World::unchecked();
     let pair = "name: dnn0, main: [sh, -c, exit 3], restart: {first: 700ms, most: 1min}";
     let mut job = run(&world, &spec(&world, 1, pair, ""));
     job.sees("three mains", |event| starts_of_main(event) == 3);
@@ -174,7 +166,7 @@ fn pauses_before_restarts_grow_from_the_first_one() {
 
 #[test]
 fn pauses_before_restarts_are_limited() {
-    let world = World::new();
+    let world = World::unchecked();
     // Twenty doublings of the first one would take hours.
     let pair = "name: dnn0, main: [sh, -c, exit 3], restart: {first: 20ms, most: 20ms}";
     let mut job = run(&world, &spec(&world, 1, pair, ""));
@@ -184,7 +176,7 @@ fn pauses_before_restarts_are_limited() {
 
 #[test]
 fn copy_that_was_up_for_long_has_no_failures_behind_it() {
-    let world = World::new();
+    let world = World::unchecked();
     let pair = format!("name: dnn0, main: {EXAMPLE}, {HEARTBEAT}, restart: {{first: 1ms, most: 100ms, attempts: 2}}");
     let mut job = run(&world, &spec(&world, 1, &pair, ""));
     let mut last = 0;
@@ -221,12 +213,11 @@ fn main_without_a_replica_is_started_again() {
     job.ends_with(0).prints(&["all pairs are finished"]);
     assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n7\n9\n12\n13\n15\n18\n");
     assert_eq!(jobs_with(&world, "fail_over"), [""; 0]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn copy_that_does_not_register_in_time_is_started_again() {
-    let world = World::new();
+    let world = World::unchecked();
     // Of the default, ten would take five minutes.
     let pair = "name: dnn0, main: [sleep, '3600'], restart: {first: 1ms, most: 1ms}";
     let mut job = run(&world, &spec(&world, 1, pair, "replication: {start_within: 100ms}\n"));
@@ -291,7 +282,7 @@ fn last_run(world: &World, side: &str) -> Duration {
 
 /// The shortest time between two checkpoints that arrive at the other node one after the other.
 fn shortest_gap(period: &str, checkpoints: usize) -> Duration {
-    let world = World::new();
+    let world = World::unchecked();
     let pair = format!(
         "name: dnn0, main: {}, nodes: [0, 1], {HEARTBEAT}, checkpoint: {{size: 4KiB, period: {period}}}",
         writer(&world, 100)
@@ -339,7 +330,6 @@ fn checkpoint_that_is_larger_than_the_spec_says_is_refused() {
     world.wait("a checkpoint", || (fs::read(world.path("last.main")).ok()?.len() == 8).then_some(()));
     fs::write(world.path("end"), "").unwrap();
     job.ends_with(0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -362,7 +352,6 @@ fn copy_that_does_not_end_has_the_whole_grace() {
     assert!(replica_ended >= Duration::from_millis(again) + Duration::from_millis(1900), "{replica_ended:?} {again}");
     fs::write(world.path("end"), "").unwrap();
     job.ends_with(0);
-    world.assert_nothing_is_left();
 }
 
 /// The time since the epoch at which the boot-time clock began, milliseconds.
@@ -373,7 +362,7 @@ fn boot_offset_ms() -> u64 {
 
 #[test]
 fn copies_and_jobs_have_the_environment_and_the_directory_of_the_spec() {
-    let world = World::new();
+    let world = World::unchecked();
     let directory = world.path("work");
     fs::create_dir(&directory).unwrap();
     // The shortest period.
@@ -399,9 +388,7 @@ fn copies_and_jobs_have_the_environment_and_the_directory_of_the_spec() {
 /// A command for the job, with these words before its spec.
 fn command(world: &World, words: &[&str]) -> crate::world::Ran {
     let prefix = world.prefix();
-    let mut command = world.holdfast(words.iter().copied());
-    command.args(["--prefix", prefix.to_str().unwrap()]);
-    world.run(command)
+    world.run(world.holdfast(words.iter().copied()).args(["--prefix", prefix.to_str().unwrap()]))
 }
 
 #[test]
@@ -456,7 +443,6 @@ fn commands_check_all_pairs_before_they_change_one() {
     command(&world, &["halt", "set", "--now", "--dry-run"]).with_code(0).prints(&["would set: halt now"]);
     command(&world, &["halt", "set", "--now"]).with_code(0).prints(&["halt now", "ends its copies and jobs now"]);
     job.ends_with(75);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -480,13 +466,12 @@ fn second_signal_and_immediate_halt_do_not_wait_for_the_grace() {
             job.signal(Signal::TERM);
         }
         job.ends_with(75);
-        world.assert_nothing_is_left();
     }
 }
 
 #[test]
 fn remedies_name_the_keys_of_pairs() {
-    let world = World::new();
+    let world = World::unchecked();
     for (pair, more, expected) in [
         ("name: a, main: [./missing]", "", "check `main` of the pair `a`"),
         ("name: a, main: [sh], replica: [./missing]", "", "check `replica` of the pair `a`"),
@@ -505,12 +490,11 @@ fn lack_of_shared_memory_is_reported_with_the_bytes_and_the_key() {
     let more = "checkpoint: {control: {base: /dev/shm}}\n";
     let ran = run(&world, &spec(&world, 1, pair, more)).ends_with(75);
     ran.prints(&["it needs 1099", "bytes", "lower `checkpoint.size`"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn second_process_of_a_copy_is_refused() {
-    let world = World::new();
+    let world = World::unchecked();
     let main = format!(
         r#"main: [sh, -c, '"$0" "$@" & "$0" "$@" & wait', '{}', example, pair, "{{side}}", "{{index}}", "20",
            "100000000"]"#,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 
-use crate::pairs::{printed, run, sees, waits_for_line, waits_for_state};
+use crate::pairs::{printed, ready, run, sees, waits_for_state};
 use crate::world::{World, signal};
 
 const SPEC: &str = r#"
@@ -38,11 +38,9 @@ fn spec(world: &World, name: &str, changes: &[(&str, &str)]) -> PathBuf {
 /// A job whose orchestrator was killed. Returns the processes of main and replica.
 fn begun(world: &World) -> [u32; 2] {
     let job = run(world, &spec(world, "job.yaml", &[]));
-    waits_for_line(world, "dnn0.main", "6");
+    let main = ready(world, "dnn0");
     let replica = waits_for_state(world, 0, "replica", "asleep");
-    let main = waits_for_state(world, 0, "main", "awake");
-    job.signal(Signal::KILL);
-    job.end();
+    job.killed();
     [main, replica]
 }
 
@@ -87,7 +85,6 @@ fn changed_commands_and_policies_are_used_when_a_process_is_started_next() {
     assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\nmain: after\n13\n15\n18\n");
     // The replica that took over had been started before.
     assert!(printed(&world, "dnn0.replica").starts_with("7\n9\n12\n"), "{}", printed(&world, "dnn0.replica"));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -96,11 +93,8 @@ fn changed_number_of_missed_heartbeats_counts_for_the_copy_that_is_awake() {
     // A main that hangs would be found after more than an hour.
     let patient = spec(&world, "job.yaml", &[("misses: 200", "misses: 1000000")]);
     let job = run(&world, &patient);
-    waits_for_line(&world, "dnn0.main", "6");
-    waits_for_state(&world, 0, "replica", "asleep");
-    let main = waits_for_state(&world, 0, "main", "awake");
-    job.signal(Signal::KILL);
-    job.end();
+    let main = ready(&world, "dnn0");
+    job.killed();
     signal(main, Signal::STOP);
     let changes = [("misses: 200", "misses: 300"), ("restart: {first: 10min", "restart: {first: 1s")];
     let mut job = run(&world, &spec(&world, "changed.yaml", &changes));
@@ -111,7 +105,6 @@ fn changed_number_of_missed_heartbeats_counts_for_the_copy_that_is_awake() {
     let ran = job.ends_with(0);
     ran.prints(&["the spec has changed for dnn0: used from now on"]);
     assert!(!ran.err.contains("started next"), "{}", ran.err);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -132,7 +125,6 @@ fn agent_that_dies_after_the_change_goes_on_with_it() {
     signal(main, Signal::KILL);
     sees(&mut job, "dnn0", "fail_back", None);
     job.ends_with(0);
-    world.assert_nothing_is_left();
 }
 
 /// All files below a directory.
@@ -177,7 +169,5 @@ fn what_running_copies_depend_on_cannot_be_changed() {
     assert_eq!(job.sees_event("pairs_taken_over")["epoch"], 2);
     assert_eq!(waits_for_state(&world, 0, "main", "awake"), main);
     assert_eq!(waits_for_state(&world, 0, "replica", "asleep"), replica);
-    job.signal(Signal::TERM);
-    job.ends_with(75);
-    world.assert_nothing_is_left();
+    job.terminated();
 }

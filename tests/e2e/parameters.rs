@@ -24,15 +24,12 @@ fn script(world: &World, script: &str) -> String {
 fn scr_enable_0_launches_once_with_the_exit_code_of_the_program() {
     let world = World::new();
     let spec = script(&world, "echo rank $HOLDFAST_RANK of $HOLDFAST_RANKS, $SCR_ENABLE$HOLDFAST_SOCKET; exit 7");
-    let mut command = world.holdfast(["run", &spec]);
-    command.env("SCR_ENABLE", "0");
-    let ran = world.run(command).with_code(7);
+    let ran = world.run(world.holdfast(["run", &spec]).env("SCR_ENABLE", "0")).with_code(7);
     let mut lines: Vec<&str> = ran.out.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["rank 0 of 4, 0", "rank 1 of 4, 0", "rank 2 of 4, 0", "rank 3 of 4, 0"]);
     assert!(ran.err.starts_with("warning: SCR_ENABLE=0 (environment): the application runs without"), "{}", ran.err);
     assert!(!world.prefix().exists(), "no agents, no state");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -44,30 +41,22 @@ fn scr_enable_0_in_a_file_passes_signals_to_the_program() {
         &format!("trap 'exit 3' TERM; touch {}.$HOLDFAST_RANK; while :; do sleep 0.02; done", started.display()),
     );
     let conf = world.write("user.conf", "SCR_ENABLE=0\n");
-    let mut command = world.holdfast(["run", &spec]);
-    command.env("SCR_CONF_FILE", conf);
-    let running = world.start(command);
+    let running = world.start(world.holdfast(["run", &spec]).env("SCR_CONF_FILE", conf));
     world.wait("the ranks", || (0..4).all(|rank| world.path(&format!("started.{rank}")).exists()).then_some(()));
     running.signal(Signal::TERM);
     running.ends_with(3);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn user_name_and_job_id_name_the_directories_on_nodes() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut command = job.command_line();
-    command.env("SCR_USER_NAME", "alice").env("SCR_JOB_ID", "4711");
-    let mut running = world.start(command);
+    let mut running = world.start(job.command_line().env("SCR_USER_NAME", "alice").env("SCR_JOB_ID", "4711"));
     running.sees_checkpoint(4);
     assert_eq!(world.the("job_started")["job_id"], "4711");
     let directory = world.node_root("node1").join("tmp/alice/scr.4711");
     assert!(directory.is_dir(), "{} is missing", directory.display());
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.finishes(running);
 }
 
 /// Bytes of the application's files of the only checkpoint on the prefix.
@@ -82,9 +71,7 @@ fn bytes_of(world: &World, checkpoint: u64) -> u64 {
 fn nodes_share_the_bandwidth_of_a_flush_in_the_background() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(8).flush("{every: 8, mode: async}");
-    let mut command = job.command_line();
-    command.env("SCR_FLUSH_ASYNC_BW", "4000");
-    let mut running = world.start(command);
+    let mut running = world.start(job.command_line().env("SCR_FLUSH_ASYNC_BW", "4000"));
     // The end of the job would wait for the flush, without its limit.
     running.sees_event("flushed");
     job.go_on();
@@ -95,7 +82,6 @@ fn nodes_share_the_bandwidth_of_a_flush_in_the_background() {
     // Were it the bandwidth of each node, it would take a quarter of this time.
     assert!(bytes > 4000 && millis >= bytes * 1000 / 4000 * 9 / 10, "{bytes} bytes in {millis} ms");
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -103,9 +89,7 @@ fn flush_in_the_background_uses_its_share_of_a_processor() {
     let world = World::new();
     let mut job = Job::new(&world, 0).holding_after(8).flush("{every: 8, mode: async, bandwidth: 0}");
     job.size = "512x512";
-    let mut command = job.command_line();
-    command.env("SCR_FLUSH_ASYNC_PERCENT", "0.02");
-    let mut running = world.start(command);
+    let mut running = world.start(job.command_line().env("SCR_FLUSH_ASYNC_PERCENT", "0.02"));
     running.sees_event("flushed");
     job.go_on();
     running.ends_with(0);
@@ -113,51 +97,39 @@ fn flush_in_the_background_uses_its_share_of_a_processor() {
     // No processor copies the 512 KiB of a rank in less than 40 microseconds.
     assert!(millis >= 200, "{millis} ms");
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn ranks_that_flush_or_fetch_one_at_a_time_save_and_restart_the_job() {
     let world = World::new();
     let job = Job::new(&world, 0).flush("{every: 4}").top("keep_cache: none").holding_after(4);
-    let mut command = job.command_line();
-    command.env("SCR_FLUSH_WIDTH", "1");
-    let mut running = world.start(command);
+    let mut running = world.start(job.command_line().env("SCR_FLUSH_WIDTH", "1"));
     running.sees_checkpoint(4);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     pfs::assert_current(&world.prefix(), 4);
     job.go_on();
-    let mut command = job.command_line();
-    command.env("SCR_FETCH_WIDTH", "1");
-    world.start(command).ends_with(0);
+    world.start(job.command_line().env("SCR_FETCH_WIDTH", "1")).ends_with(0);
     assert_eq!(world.all("restarted").last().unwrap()["source"], "fetched");
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn scr_debug_shows_the_internal_log() {
     let world = World::new();
     let job = Job::new(&world, 0);
-    let mut command = job.command_line();
-    command.env("SCR_DEBUG", "2");
-    let ran = world.start(command).ends_with(0);
+    let ran = world.start(job.command_line().env("SCR_DEBUG", "2")).ends_with(0);
     ran.prints(&["DEBUG holdfast::job::actions: action"]);
     // HOLDFAST_LOG says more exactly what is shown.
     let mut command = world.holdfast(["status"]);
     command.arg(job.spec()).env("SCR_DEBUG", "3").env("HOLDFAST_LOG", "error");
     assert_eq!(world.run(command).with_code(0).err, "");
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn scr_log_enable_0_writes_no_event_log() {
     let world = World::new();
     let job = Job::new(&world, 1).faults("{node: 1, during: write, checkpoint: 3}");
-    let mut command = job.command_line();
-    command.env("SCR_LOG_ENABLE", "0");
-    let ran = world.start(command).ends_with(0);
+    let ran = world.start(job.command_line().env("SCR_LOG_ENABLE", "0")).ends_with(0);
     ran.prints(&["node1 down"]);
     assert!(!ran.out.contains("  events"), "{}", ran.out);
     job.assert_result();
@@ -166,25 +138,19 @@ fn scr_log_enable_0_writes_no_event_log() {
     job.command(&["status"], 0);
     job.command(&["drain"], 0);
     assert!(!log.exists(), "the drain writes none either");
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn scr_global_restart_flushes_the_newest_checkpoint_and_restarts_from_the_prefix() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(5);
-    let mut command = job.command_line();
-    command.env("SCR_GLOBAL_RESTART", "1");
-    let mut running = world.start(command);
+    let mut running = world.start(job.command_line().env("SCR_GLOBAL_RESTART", "1"));
     running.sees_checkpoint(5);
     assert_eq!(world.all("flushed").len(), 0);
     assert!(world.kill(|line| line.contains(" example heat ")) > 0, "no rank runs");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.the("flushed")["checkpoint"], json!(5));
     let restarted = world.all("restarted").pop().unwrap();
     assert_eq!((&restarted["checkpoint"], &restarted["source"]), (&json!(5), &json!("fetched")));
     pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }

@@ -11,7 +11,7 @@ use holdfast_core::prefix::{index, summary};
 use holdfast_core::store::{DirectoryName, PosixDataset, PosixStore};
 use holdfast_model::{CheckpointId, OutputPath};
 use holdfast_testkit::harness::ignore;
-use rustix::process::{Signal, geteuid};
+use rustix::process::geteuid;
 
 use crate::job::Job;
 use crate::pfs;
@@ -23,10 +23,8 @@ const PROGRAM: &str = "victim/run.sh";
 /// A job that halted after checkpoint 4, which is on the prefix.
 fn halted(world: &World) -> Job<'_> {
     let job = Job::new(world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    let running = job.reaches(4);
+    running.terminated();
     pfs::assert_current(&world.prefix(), 4);
     fs::create_dir(world.prefix().join("victim")).unwrap();
     fs::write(world.prefix().join(PROGRAM), "of the victim").unwrap();
@@ -34,9 +32,7 @@ fn halted(world: &World) -> Job<'_> {
 }
 
 fn index_command(world: &World, words: &[&str]) -> (bool, String) {
-    let mut command = world.holdfast(["index"]);
-    command.args(words).arg("--prefix").arg(world.prefix());
-    let ran = world.run(command);
+    let ran = world.run(world.holdfast(["index"]).args(words).arg("--prefix").arg(world.prefix()));
     (ran.status.success(), ran.out + &ran.err)
 }
 
@@ -63,7 +59,6 @@ fn a_directory_with_the_name_of_a_temporary_file_is_not_removed() {
     assert!(done, "{printed}");
     assert!(!name.exists(), "{}", name.display());
     assert_eq!(fs::read_to_string(renamed.join("run.sh")).unwrap(), "of the victim");
-    world.assert_nothing_is_left();
 }
 
 /// A dataset of the running job by its name, complete by its summary, with a file whose path is that of a program of
@@ -109,8 +104,7 @@ fn a_flush_of_another_user_is_neither_completed_nor_removed() {
         // The directory, or only the summary, in a directory of the victim that the group may write to.
         give_away(&if whole { directory.clone() } else { directory.join("summary.scr") });
         job.go_on();
-        job.run(0);
-        job.assert_result();
+        job.run_to_result();
         assert_intact(&world);
         assert!(directory.join("run.sh").exists(), "{whole}");
         let (done, printed) = index_command(&world, &["delete", "--yes", name.as_str()]);
@@ -138,6 +132,5 @@ fn a_flush_of_another_user_is_neither_completed_nor_removed() {
             assert_eq!(pfs::names(&copied).iter().filter(|name| *name == "run.sh").count(), 1);
             assert_eq!(fs::symlink_metadata(&copied).unwrap().uid(), geteuid().as_raw());
         }
-        world.assert_nothing_is_left();
     }
 }

@@ -48,8 +48,7 @@ fn start<'a>(world: &'a World, progress: &str, mode: &str) -> Running<'a> {
          relaunch: {{no_progress_limit: 2}}\nhealth: {{down_after: 10s}}\nprogress: {progress}\n",
         world.prefix()
     );
-    let spec = world.write("job.yaml", &spec);
-    world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]))
+    world.start_spec(&spec)
 }
 
 fn go(world: &World) {
@@ -96,7 +95,6 @@ fn goes_on_beyond_the_limit(progress: &str, source: &str, shown: &str) {
     status.arg(world.prefix());
     let status = world.run(status).with_code(0).json();
     assert_eq!((&status["without_progress"], &status["progress"]["source"]), (&json!(1), &json!(source)), "{status}");
-    world.assert_nothing_is_left();
 }
 
 fn stops_at_the_limit(progress: &str, source: &str) {
@@ -109,7 +107,6 @@ fn stops_at_the_limit(progress: &str, source: &str) {
         "nothing that `progress` names has changed",
     ]);
     assert_eq!(recorded(&world), [(json!(source), 0), (Value::Null, 1), (Value::Null, 2)]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -142,14 +139,13 @@ fn abandoned(world: &World, progress: &str, mode: &str) {
         state.is_ok_and(|text| text.contains("\"started\":true"))
     };
     world.wait("the record of the start", || ["job.json", "job.journal"].into_iter().any(is_recorded).then_some(()));
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     go(world);
     world.wait("the program", || world.path("waits.1").exists().then_some(()));
 }
 
 fn orchestrator_that_takes_over_compares_with_the_launch(progress: &str, source: &str) {
-    let world = World::new();
+    let world = World::unchecked();
     abandoned(&world, progress, "repeat");
     let mut running = start(&world, progress, "repeat");
     running.sees_event("took_over");
@@ -171,7 +167,7 @@ fn orchestrator_that_takes_over_compares_output_with_the_launch() {
 
 #[test]
 fn files_that_cannot_be_listed_leave_the_count_unchanged() {
-    let world = World::new();
+    let world = World::unchecked();
     go(&world);
     // A link to itself.
     fs::create_dir(world.path("state")).unwrap();
@@ -190,18 +186,16 @@ fn record(world: &World) -> PathBuf {
 
 #[test]
 fn numbers_of_earlier_runs_count_until_the_job_is_finished() {
-    let world = World::new();
+    let world = World::unchecked();
     go(&world);
     let running = start(&world, OUTPUT, "repeat");
     world.wait("the program", || world.path("waits.1").exists().then_some(()));
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!(recorded(&world), [(json!("output"), 0)]);
     assert!(record(&world).exists());
     let running = start(&world, OUTPUT, "repeat");
     world.wait("the program", || world.path("waits.2").exists().then_some(()));
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!(recorded(&world)[1], (Value::Null, 1), "step 1 again");
     fs::write(world.path("state/step"), "3").unwrap();
     start(&world, OUTPUT, "advance").ends_with(0);

@@ -36,5 +36,4 @@ fn quick_start_loses_two_nodes_and_has_the_result_of_one_process() {
     assert!(world.path("heat-run/end.heat").exists());
 
     ran().prints(&["the job was finished in an earlier run; `holdfast run --again` repeats it"]);
-    world.assert_nothing_is_left();
 }

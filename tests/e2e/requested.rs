@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use rustix::process::Signal;
 use serde_json::json;
 
 use crate::command::{end, start as start_command};
@@ -12,9 +11,7 @@ use crate::world::{Ran, Running, World};
 
 /// `holdfast checkpoint` for the job in `job.yaml`.
 fn request(world: &World, options: &[&str], code: u8) -> Ran {
-    let mut command = world.holdfast(["checkpoint"]);
-    command.args(options).arg(world.path("job.yaml"));
-    world.run(command).with_code(code)
+    world.run(world.holdfast(["checkpoint"]).args(options).arg(world.path("job.yaml"))).with_code(code)
 }
 
 /// Each request makes one more checkpoint of a job that makes none by itself.
@@ -29,7 +26,7 @@ fn makes_each_checkpoint_that_is_requested(world: &World, running: &mut Running<
 
 #[test]
 fn a_program_without_calls_is_saved_on_request() {
-    let world = World::new();
+    let world = World::unchecked();
     let save = r#"echo "$HOLDFAST_RANK" > "$HOLDFAST_CHECKPOINT_DIR/state""#;
     let mut running = start_command(&world, save, "command: {save: [SAVE], every: 10h, timeout: 30s}", "");
     makes_each_checkpoint_that_is_requested(&world, &mut running);
@@ -46,12 +43,11 @@ fn a_program_without_calls_is_saved_on_request() {
 
 #[test]
 fn servers_are_saved_on_request() {
-    let world = World::new();
+    let world = World::unchecked();
     let servers = Servers::new(&world, 3).with("every: 10h");
     let mut running = servers.start();
     makes_each_checkpoint_that_is_requested(&world, &mut running);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
 }
 
 /// The heat example, which computes until it is ended and asks in each step whether a checkpoint is due.
@@ -59,33 +55,30 @@ fn endless_heat<'a>(world: &'a World, checkpoint: &str, heat: &str) -> Running<'
     let mut job = Job::new(world, 0).checkpoint(checkpoint).heat(heat).grace("60s");
     job.steps = 1_000_000_000;
     let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
-    let spec = world.write("job.yaml", &yaml);
-    world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]))
+    world.start_spec(&yaml)
 }
 
 #[test]
 fn a_program_that_asks_whether_a_checkpoint_is_due_saves_one_on_request() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut running = endless_heat(&world, "need: {seconds: 1000000}", "");
     makes_each_checkpoint_that_is_requested(&world, &mut running);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
 }
 
 #[test]
 fn a_snapshot_of_variables_on_request_is_protected_against_lost_nodes() {
-    let world = World::new();
+    let world = World::unchecked();
     let never = "source: variables\n  variables: {snapshots: {local: 0s, partner: 0s, parity: 0s, prefix: 0s}}";
     let mut running = endless_heat(&world, never, "--variables");
     makes_each_checkpoint_that_is_requested(&world, &mut running);
     assert!(world.all("checkpoint_complete").iter().all(|event| event["scheme"] == "XOR"));
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
 }
 
 #[test]
 fn a_dropped_checkpoint_ends_the_wait_with_an_error() {
-    let world = World::new();
+    let world = World::unchecked();
     let keys = "command: {save: [SAVE], every: 10h, timeout: 30s}";
     let mut running = start_command(&world, "echo no disk >&2; exit 3", keys, "");
     running.sees_event("restarted");
@@ -119,12 +112,11 @@ fn a_checkpoint_that_cannot_be_begun_ends_the_wait_with_the_reason() {
     end(&world, 0, 0);
     end(&world, 1, 0);
     running.ends_with(0);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn a_request_outlives_a_relaunch() {
-    let world = World::new();
+    let world = World::unchecked();
     // The first save hangs until its program has been killed.
     let save = "cd \"$1\"; if [ ! -e relaunched ]; then : > saving; exec sleep 1000; fi; \
                 echo 1 > \"$HOLDFAST_CHECKPOINT_DIR/state\"";
@@ -152,31 +144,28 @@ fn a_job_whose_programs_decide_refuses_the_request_and_says_so() {
         ("  source: none\n", "source: none}`: there are no checkpoints"),
         ("  source: command\n  watch: {files: [never]}\n", "its programs decide when they write their files"),
     ] {
-        let world = World::new();
+        let world = World::unchecked();
         let spec = format!(
             "job: plain\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\n\
              run: {{command: [sleep, '1000']}}\ncheckpoint:\n{source}halt: {{grace: 0s}}\n",
             world.prefix()
         );
-        let spec = world.write("job.yaml", &spec);
-        let running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+        let running = world.start_spec(&spec);
         world.wait("the program", || {
             world.processes().iter().any(|(_, line)| line.contains("sleep 1000")).then_some(())
         });
         let refused = request(&world, &["--json"], 69);
         let error = &refused.json()["error"];
         assert!(error["causes"].to_string().contains(reason), "{error}");
-        running.signal(Signal::TERM);
-        running.ends_with(75);
+        running.terminated();
     }
 }
 
 #[test]
 fn a_program_that_does_not_ask_lets_the_timeout_pass() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(1);
-    let mut running = job.start();
-    running.sees_checkpoint(1);
+    let running = job.reaches(1);
     request(&world, &["--timeout", "300ms"], 69).prints(&["not complete yet", "it stays requested"]);
     job.go_on();
     running.ends_with(0);

@@ -26,10 +26,8 @@ fn submissions(world: &World) -> Vec<String> {
 fn next_allocation_is_submitted_once_after_the_drain() {
     let world = World::new();
     let job = noting(&world, Job::new(&world, 0).holding_after(4));
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["next allocation submitted by", "Submitted batch job 17"]);
+    let running = job.reaches(4);
+    running.terminated().prints(&["next allocation submitted by", "Submitted batch job 17"]);
     let noted = submissions(&world);
     assert!(matches!(&noted[..], [current] if current.ends_with(".4")), "{noted:?}");
     let events = world.events();
@@ -41,20 +39,18 @@ fn next_allocation_is_submitted_once_after_the_drain() {
     // Another run in the same allocation ends unfinished too: its successor is already submitted.
     let mut running = job.start();
     running.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["an earlier run in this allocation did so"]);
+    running.terminated().prints(&["an earlier run in this allocation did so"]);
     assert_eq!((submissions(&world).len(), world.all("requeue_skipped").len()), (1, 1));
 
     // A finished job submits nothing.
     job.go_on();
     job.run(0);
     assert_eq!(submissions(&world).len(), 1);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn orchestrator_that_takes_over_submits_the_next_allocation_once() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = noting(&world, Job::new(&world, 0).holding_after(4));
     job.abandon_after(4);
     let mut running = job.start();
@@ -66,24 +62,22 @@ fn orchestrator_that_takes_over_submits_the_next_allocation_once() {
 
 #[test]
 fn signal_before_the_launch_submits_the_next_allocation() {
-    let world = World::new();
+    let world = World::unchecked();
     let before = "before: [{command: [sleep, \"600\"]}]";
     let job = Job::new(&world, 0).top(before).top("requeue: {command: [sh, -c, echo called]}");
     let mut running = job.start();
     running.sees_event("job_started");
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["called"]);
+    running.terminated().prints(&["called"]);
     assert_eq!(world.the("requeued")["message"], "called");
 }
 
 #[test]
 fn command_that_fails_is_reported_and_tried_again_by_the_next_run() {
-    let world = World::new();
+    let world = World::unchecked();
     let allowed = world.path("allowed");
     let script = format!("test -e {} || {{ echo 'no such partition' >&2; exit 1; }}", allowed.display());
     let job = Job::new(&world, 0).holding_after(4).top(&format!("requeue: {{command: [sh, -c, {script:?}]}}"));
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     running.signal(Signal::TERM);
     let ran = running.ends_with(69);
     ran.prints(&["the next allocation was not submitted", "no such partition", "exit code 69"]);
@@ -93,14 +87,13 @@ fn command_that_fails_is_reported_and_tried_again_by_the_next_run() {
     fs::write(&allowed, "").unwrap();
     let mut running = job.start();
     running.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!((world.all("requeued").len(), world.all("requeue_failed").len()), (1, 1));
 }
 
 #[test]
 fn failed_application_submits_nothing() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut job = noting(&world, Job::new(&world, 0)).top("relaunch: {attempts: 0}");
     job.heat = vec!["--no-such-option".to_owned()];
     job.run(90);
@@ -110,7 +103,7 @@ fn failed_application_submits_nothing() {
 
 #[test]
 fn command_that_does_not_exist_is_refused_before_anything_is_started() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).top("requeue: {command: [no-such-sbatch, job.sbatch]}");
     job.run(78).prints(&["no-such-sbatch", "requeue.command"]);
     let job = Job::new(&world, 0).top("requeue: {slurm: true}");
@@ -120,22 +113,19 @@ fn command_that_does_not_exist_is_refused_before_anything_is_started() {
 
 #[test]
 fn killed_while_it_submits_it_does_not_submit_again() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(4);
     let called = world.path("called");
     let script = format!("echo called >> {}; sleep 600", called.display());
     let job = job.top(&format!("requeue: {{command: [sh, -c, {script:?}]}}"));
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     running.signal(Signal::TERM);
     world.wait("the command", || called.exists().then_some(()));
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     world.kill(|line| line.contains("sleep 600"));
     let mut running = job.start();
     running.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!(fs::read_to_string(&called).unwrap(), "called\n");
     assert_eq!(world.all("requeue_skipped").len(), 1);
 }
@@ -183,7 +173,6 @@ fn chain_of_allocations_without_progress_ends_after_three() {
     // A user who starts the job again begins another chain.
     plain_allocation(&world, "}", 75, || ());
     assert_eq!(counts(&world), [1, 2, 1]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -197,5 +186,4 @@ fn progress_in_an_allocation_starts_the_count_of_the_chain_again() {
     plain_allocation(&world, &keys, 75, || ());
     assert_eq!(counts(&world), [1, 0, 1]);
     plain_allocation(&world, &keys, 91, || ()).prints(&["2 allocations in a row"]);
-    world.assert_nothing_is_left();
 }

@@ -10,9 +10,7 @@ use crate::world::World;
 fn survives(job: &Job<'_>, world: &World, rebuilt: &serde_json::Value) {
     let mut running = job.start();
     running.sees_event("node_down");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(5), &json!("rebuilt")));
     // A partner copy may also be moved back.
@@ -28,19 +26,19 @@ fn job(world: &World) -> Job<'_> {
 
 #[test]
 fn restores_files_of_lost_node_from_partner_copies() {
-    let world = World::new();
+    let world = World::unchecked();
     survives(&job(&world).redundancy("[{scheme: partner}]"), &world, &json!([1]));
 }
 
 #[test]
 fn partner_copies_can_be_two_nodes_away() {
-    let world = World::new();
+    let world = World::unchecked();
     survives(&job(&world).redundancy("[{scheme: partner, hop_distance: 2}]"), &world, &json!([1]));
 }
 
 #[test]
 fn several_ranks_a_node_are_all_rebuilt() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut job = job(&world);
     job.per_node = 3;
     survives(&job, &world, &json!([3, 4, 5]));
@@ -48,13 +46,13 @@ fn several_ranks_a_node_are_all_rebuilt() {
 
 #[test]
 fn several_files_a_rank_are_all_rebuilt() {
-    let world = World::new();
+    let world = World::unchecked();
     survives(&job(&world).heat("--files-per-rank 3"), &world, &json!([1]));
 }
 
 #[test]
 fn several_files_a_rank_are_all_copied_by_partners() {
-    let world = World::new();
+    let world = World::unchecked();
     survives(&job(&world).heat("--files-per-rank 3").redundancy("[{scheme: partner}]"), &world, &json!([1]));
 }
 
@@ -63,19 +61,15 @@ fn the_last_node_may_have_fewer_ranks() {
     let world = World::new();
     let job = job(&world);
     let yaml = job.yaml().replace("  ranks_per_node: 1\n", "  ranks_per_node: 2\n  ranks: 7\n");
-    let spec = world.write("seven.yaml", &yaml);
-    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let mut running = world.start_spec(&yaml);
     running.sees_event("node_down");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.all("restarted").pop().unwrap()["rebuilt"], json!([2, 3]));
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn relaunches_with_asynchronous_flushes() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world).flush("{every: 2, mode: async}");
     survives(&job, &world, &json!([1]));
     assert!(!world.all("flushed").is_empty());
@@ -91,17 +85,14 @@ fn without_redundancy_restarts_from_cache_after_failure_and_from_prefix_after_no
     let job = job(&world).redundancy("[{scheme: local}]").flush("{every: 2}");
     let mut running = job.start();
     running.sees_event("node_down");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn cache_and_control_directory_can_have_different_bases() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world)
         .checkpoint("control: {base: /var/control}")
         .checkpoint("cache: [{base: /fast, keep: 1}, {base: /slow, keep: 2}]")

@@ -2,8 +2,6 @@
 
 use std::process::Command;
 
-use rustix::process::Signal;
-
 use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
@@ -30,7 +28,6 @@ fn scr_srun_runs_a_job_and_scr_postrun_finds_it_saved() {
     pfs::assert_current(&world.prefix(), 4);
     let ran = world.start(scr(&world, &["scr_postrun"])).ends_with(0);
     ran.prints(&["NODES:     node[0-1]", "has already been flushed", "scr_postrun: exit code: 0\n"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -43,7 +40,6 @@ fn scr_srun_launches_as_often_as_scr_runs_permits_and_returns_0_after_a_failure(
         let ran = world.start(command).ends_with(0);
         ran.prints(&["scr_srun: run: exit code 9"]);
         assert_eq!(world.all("generation_launched").len(), launches);
-        world.assert_nothing_is_left();
     }
 }
 
@@ -59,7 +55,6 @@ fn scr_debug_makes_scr_srun_verbose() {
     };
     std::fs::create_dir_all(world.prefix()).unwrap();
     assert!(!verbose("0") && verbose("2"));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -70,15 +65,13 @@ fn scr_postrun_saves_the_checkpoint_of_a_job_whose_orchestrator_was_killed() {
     let ran = world.start(scr(&world, &["scr_postrun", "-p", world.prefix().to_str().unwrap()])).ends_with(0);
     ran.prints(&["scr_postrun: Flushed checkpoint 4 to ", "scr_postrun:   ", "scr.current --> ", "exit code: 0\n"]);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn scr_log_event_adds_to_the_event_log_of_a_running_job() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     let words = ["scr_log_event", "-T", "SITE NOTE", "-N", "power low", "-C4", "-S", "1290000000", "-D", "5"];
     world.start(scr(&world, &words)).ends_with(0);
     let event = world.the("script_event");
@@ -90,7 +83,5 @@ fn scr_log_event_adds_to_the_event_log_of_a_running_job() {
         (&event["checkpoint"], &event["begun"], &event["seconds"]),
         (&4.into(), &1_290_000_000.into(), &5.into())
     );
-    running.signal(Signal::TERM);
-    running.ends_with(75);
-    world.assert_nothing_is_left();
+    running.terminated();
 }

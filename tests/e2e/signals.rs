@@ -31,8 +31,7 @@ fn sighup_takes_last_checkpoint_drains_and_leaves_nothing_behind() {
 fn ends_on(sent: Signal, name: &str) {
     let world = World::new();
     let job = Job::new(&world, 1).grace("10min").holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     assert!(!world.processes().is_empty());
     running.signal(sent);
     let requested = running.sees_event("halt_requested");
@@ -43,17 +42,14 @@ fn ends_on(sent: Signal, name: &str) {
     assert!(world.all("ranks_terminated").is_empty() && world.all("generation_ending").len() == 1);
     pfs::assert_current(&world.prefix(), 5);
     world.assert_nothing_is_left();
-    job.run(0);
-    job.assert_result();
-    world.assert_nothing_is_left();
+    job.run_to_result();
 }
 
 #[test]
 fn leader_agent_that_is_restarted_still_halts_the_ranks() {
     let world = World::new();
     let job = Job::new(&world, 0).grace("10min").holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     running.signal(Signal::TERM);
     running.sees_event("halt_requested");
     signal(world.agent_pid("node0"), Signal::KILL);
@@ -66,19 +62,15 @@ fn leader_agent_that_is_restarted_still_halts_the_ranks() {
     let last = if repeated { 4 } else { 5 };
     ran.prints(&[&format!("checkpoint {last} is complete")]);
     pfs::assert_current(&world.prefix(), last);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn ranks_that_reach_no_checkpoint_are_ended_after_grace() {
     let world = World::new();
     let job = Job::new(&world, 0).grace("500ms").holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["SIGTERM to the ranks", "checkpoint 4 is complete"]);
+    let running = job.reaches(4);
+    running.terminated().prints(&["SIGTERM to the ranks", "checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -88,7 +80,6 @@ fn program_without_api_handles_sigterm_itself() {
     script.running.signal(Signal::TERM);
     script.running.ends_with(75).prints(&["halted by SIGTERM"]);
     assert_saved(&world);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -98,21 +89,17 @@ fn program_that_ignores_sigterm_is_killed_after_grace() {
     script.running.signal(Signal::TERM);
     script.running.ends_with(75).prints(&["halted by SIGTERM"]);
     assert_eq!(world.the("ranks_terminated")["within_ms"], 500);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn second_signal_kills_ranks_and_drains() {
     let world = World::new();
     let job = Job::new(&world, 0).grace("10min").holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     running.signal(Signal::TERM);
     running.sees_event("halt_requested");
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["SIGTERM again: killing the ranks, then draining", "checkpoint 4 is complete"]);
+    running.terminated().prints(&["SIGTERM again: killing the ranks, then draining", "checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -121,15 +108,13 @@ fn third_signal_ends_job_immediately() {
     // A node that does not answer and is not down yet: the drain waits for it.
     let mut job = Job::new(&world, 0).grace("10min").holding_after(4);
     job.down_after = "10min";
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let mut running = job.reaches(4);
     signal(world.agent_pid("node2"), Signal::STOP);
     for number in 1..=3 {
         running.signal(Signal::TERM);
         running.sees("the signal", |event| event["event"] == "signal" && event["number"] == number);
     }
     running.ends_with(75).prints(&["again: ending at once, without a drain"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -138,7 +123,5 @@ fn signal_before_launch_ends_job() {
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
     running.sees_event("job_started");
-    running.signal(Signal::TERM);
-    running.ends_with(75);
-    world.assert_nothing_is_left();
+    running.terminated();
 }

@@ -15,7 +15,7 @@ const SILENCE: Duration = Duration::from_secs(4);
 /// Stops the agent of node2 for a while as soon as it writes its XOR file. Returns the lines of the log of the leader's
 /// agent about failed attempts, one for each node on which an attempt failed.
 fn failed_attempts(settings: &str) -> Vec<String> {
-    let world = World::new();
+    let world = World::unchecked();
     // Many small pieces: the agent is stopped before it has sent the last one.
     let mut job = Job::new(&world, 0).checkpoint("piece_size: 4KiB").checkpoint(settings).health("replace_after: 1h");
     (job.size, job.steps, job.every) = ("2048x4096", 1, 1);

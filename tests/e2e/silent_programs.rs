@@ -21,7 +21,7 @@ fn run(world: &World, command: &str, keys: &str) -> String {
 
 #[test]
 fn program_that_never_calls_the_api_is_reported_while_it_runs_and_at_the_end() {
-    let world = World::new();
+    let world = World::unchecked();
     let gone = world.path("reported");
     // It ends when it was reported.
     let command = format!("until [ -e {} ]; do sleep 0.05; done", gone.display());
@@ -43,28 +43,27 @@ fn program_that_never_calls_the_api_is_reported_while_it_runs_and_at_the_end() {
 
 #[test]
 fn nothing_is_said_of_programs_that_call_the_api_or_need_not() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0);
     let ran = job.run(0);
     assert!(!format!("{}{}", ran.out, ran.err).contains("no rank"), "{}", ran.err);
-    let world = World::new();
+    let world = World::unchecked();
     for keys in ["checkpoint: {source: none}\n", "health: {silent_api_after: none}\n"] {
         let printed = run(&world, "exit 0", keys);
         assert!(!printed.contains("no rank"), "{printed}");
     }
-    assert!(run(&World::new(), "exit 0", "").contains(NOTHING));
+    assert!(run(&World::unchecked(), "exit 0", "").contains(NOTHING));
 }
 
 #[test]
 fn ranks_that_hang_before_their_first_call_after_a_relaunch_are_reported() {
-    let world = World::new();
+    let world = World::unchecked();
     let gone = world.path("reported");
     let script =
         format!("test $HOLDFAST_GENERATION = 1 || until test -e {}; do sleep 0.05; done; exec \"$@\"", gone.display());
     let command = format!("command: [sh, -c, '{script}', sh, {:?}, ", env!("CARGO_BIN_EXE_holdfast"));
     let job = Job::new(&world, 1).health("silent_api_after: 3s").faults("{node: 1, after_checkpoint: 2}");
-    let spec = world.write("job.yaml", &job.yaml().replace("command: [\"holdfast\", ", &command));
-    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let mut running = world.start_spec(&job.yaml().replace("command: [\"holdfast\", ", &command));
     let event = running.sees_event("api_not_called");
     assert_eq!((&event["generation"], &event["called_before"]), (&json!(2), &json!(true)));
     std::fs::write(gone, "").unwrap();
@@ -77,7 +76,7 @@ fn ranks_that_hang_before_their_first_call_after_a_relaunch_are_reported() {
 
 #[test]
 fn program_of_another_library_than_the_source_is_for_is_refused() {
-    let world = World::new();
+    let world = World::unchecked();
     std::fs::write(world.path("main.c"), "int FTI_Status(void); int main(void) { return FTI_Status(); }").unwrap();
     let program = world.path("program");
     let library = library_directory().join("libfti.so");
@@ -99,7 +98,5 @@ fn program_of_another_library_than_the_source_is_for_is_refused() {
         world.run(command).with_code(78).prints(&["libfti.so", "does not serve", "write `source: variables`"]);
     }
     let spec = world.write("job.yaml", &text("variables"));
-    let mut command = world.holdfast(["run", "--dry-run"]);
-    command.arg(&spec);
-    world.run(command).with_code(0);
+    world.run(world.holdfast(["run", "--dry-run"]).arg(&spec)).with_code(0);
 }

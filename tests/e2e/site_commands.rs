@@ -86,7 +86,6 @@ fn commands_run_once_in_their_order_on_healthy_nodes_and_their_output_is_kept() 
     assert_eq!(fs::read_to_string(directory.join("before.3.node0.out")).unwrap(), "hello\n");
     assert_eq!(fs::read_to_string(directory.join("before.3.node0.err")).unwrap(), "broken\n");
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -102,10 +101,8 @@ fn commands_run_once_in_a_job_of_several_steps() {
         step("b"),
         step("c"),
     );
-    let spec = world.write("job.yaml", &text);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    world.run_spec(&text).with_code(0);
     assert_eq!(lines(&journal(&world)), ["before node0", "after node0"]);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -124,19 +121,17 @@ fn command_that_fails_launches_nothing_and_is_run_again_by_the_next_run() {
     job.run(0);
     assert_eq!(lines(&file).len(), 2);
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn signal_ends_processes_of_a_command_and_the_next_run_repeats_it() {
-    let world = World::new();
+    let world = World::unchecked();
     let file = world.path("pids");
     let mut job = Job::new(&world, 0);
     job.top.push(format!("before: [{}]", endless(&file)));
     let running = job.start();
     wait_for_lines(&world, &file, 3);
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["SIGTERM"]);
+    running.terminated().prints(&["SIGTERM"]);
     assert!(pids(&file).into_iter().all(|pid| !is_alive(pid)), "a process is left");
     assert_eq!(named(&world.events(), "generation_launched").count(), 0);
     world.assert_nothing_is_left();
@@ -157,15 +152,13 @@ fn processes_of_a_command_end_with_a_killed_orchestrator_and_its_successor_repea
     let running = job.start();
     wait_for_lines(&world, &file, 2);
     fs::write(&gate, "").unwrap();
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     ends(&world, &file);
     job.run(0);
     // The first command had succeeded; the second one was interrupted.
     assert_eq!((lines(&journal(&world)), pids(&file).len()), (vec!["done node0".to_owned()], 4));
     assert!(pids(&file).into_iter().all(|pid| !is_alive(pid)), "a process that the command left behind is alive");
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -177,7 +170,6 @@ fn command_that_exceeds_its_time_limit_fails_and_its_processes_end() {
     job.run(69).prints(&["the `before` command sh failed on node0: it did not end within 1 s"]);
     assert_eq!(pids(&file).len(), 3);
     assert!(pids(&file).into_iter().all(|pid| !is_alive(pid)), "a process is left");
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -199,7 +191,6 @@ fn command_on_a_node_that_is_lost_is_run_on_another_one() {
     running.ends_with(0);
     assert_eq!(lines(&file), ["node0", "node1"]);
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -211,7 +202,6 @@ fn failed_after_command_costs_no_checkpoint_and_its_output_is_named() {
     // The commands after a failed one are not run.
     assert!(lines(&journal(&world)).is_empty());
     crate::pfs::assert_current(&world.prefix(), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -222,7 +212,6 @@ fn health_test_that_does_not_end_within_its_limit_excludes_the_node() {
     job.run(0).prints(&["node1 is down: a health test failed: health.command: it did not end within 1 s"]);
     assert_eq!(world.the("node_down")["node"], "node1");
     job.assert_result();
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -236,5 +225,4 @@ fn failed_health_test_excludes_the_node() {
     seen.sort();
     assert_eq!(seen, ["all node0", "all node2", "all node3", "all node4"]);
     job.assert_result();
-    world.assert_nothing_is_left();
 }

@@ -38,7 +38,7 @@ impl<'a> DiskOfNode<'a> {
 
 #[test]
 fn node_is_down_when_its_disk_has_hung_for_the_limit() {
-    let world = World::new();
+    let world = World::unchecked();
     let DiskOfNode { job, mut disk, mut running } = DiskOfNode::start(&world, "1s");
     disk.freeze();
     let down = running.sees_event("node_down");
@@ -74,7 +74,7 @@ impl Drop for DeviceReader {
 
 /// The disk hangs for four seconds, and no node is lost. If it is busy, its device completes other work meanwhile.
 fn assert_hang_loses_no_node(disk_timeout: &str, is_busy: bool) {
-    let world = World::new();
+    let world = World::unchecked();
     let DiskOfNode { job, mut disk, running } = DiskOfNode::start(&world, disk_timeout);
     let reader = is_busy.then(|| DeviceReader::start(&disk.device()));
     disk.freeze();

@@ -26,14 +26,13 @@ fn held<'a>(world: &'a World, down_after: &'static str) -> (Disk, Job<'a>, Runni
     let disk = Disk::mounted(world, world.prefix());
     let mut job = Job::new(world, 1).holding_after(4);
     job.down_after = down_after;
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     (disk, job, running)
 }
 
 /// The prefix directory hangs for this time: no agent and no node is lost, and the generation goes on.
 fn assert_hang_loses_nothing(stall: Duration, down_after: &'static str) {
-    let world = World::new();
+    let world = World::unchecked();
     let (mut disk, job, running) = held(&world, down_after);
     disk.freeze();
     std::thread::sleep(stall);
@@ -51,7 +50,7 @@ fn hanging_prefix_directory_loses_no_agent_node_or_run() {
 
 #[test]
 fn prefix_directory_that_hangs_before_the_first_launch_delays_it_and_loses_no_node() {
-    let world = World::new();
+    let world = World::unchecked();
     let mut disk = Disk::mounted(&world, world.prefix());
     let go_on = world.path("before-ends");
     let wait = format!("until [ -e {} ]; do sleep 0.01; done", go_on.display());
@@ -72,7 +71,7 @@ fn prefix_directory_that_hangs_before_the_first_launch_delays_it_and_loses_no_no
 
 #[test]
 fn agent_that_dies_alone_while_prefix_directory_hangs_is_replaced_and_its_ranks_go_on() {
-    let world = World::new();
+    let world = World::unchecked();
     let (mut disk, job, mut running) = held(&world, DOWN_AFTER);
     let agent = world.agent_pid("node1");
     disk.freeze();
@@ -113,7 +112,7 @@ fn is_killed(pid: u32) -> bool {
 
 #[test]
 fn detects_node_loss_while_prefix_directory_hangs() {
-    let world = World::new();
+    let world = World::unchecked();
     let (mut disk, job, running) = held(&world, DOWN_AFTER);
     let root = world.node_root("node1");
     let of_node = root.to_string_lossy().into_owned();
@@ -145,7 +144,7 @@ fn detects_node_loss_while_prefix_directory_hangs() {
 
 #[test]
 fn a_pipe_in_the_place_of_the_event_log_is_refused_without_waiting_for_a_reader() {
-    let world = World::new();
+    let world = World::unchecked();
     let own = world.prefix().join(".holdfast");
     fs::create_dir(world.prefix()).unwrap();
     fs::DirBuilder::new().create(&own).unwrap();
@@ -169,8 +168,7 @@ fn job_goes_on_while_its_prefix_directory_is_away() {
     (job.every, job.steps) = (10, 200);
     let job = job.holding_after(15);
     let yaml = job.yaml().replace("\"0\", \"--steps\"", "\"20ms\", \"--steps\"");
-    let spec = world.write("slow.yaml", &yaml);
-    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let mut running = world.start_spec(&yaml);
     running.sees_event("flushed");
     let (prefix, away) = (world.prefix(), world.path("away"));
     fs::rename(&prefix, &away).unwrap();
@@ -182,10 +180,7 @@ fn job_goes_on_while_its_prefix_directory_is_away() {
     world.wait("the last checkpoint before the end", || world.events_of(&away).iter().any(complete(15)).then_some(()));
     assert!(running.is_running());
     fs::rename(&away, &prefix).unwrap();
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_eq!(world.all("generation_launched").len(), 1, "the ranks were never started again");
     pfs::assert_current(&world.prefix(), 20);
-    world.assert_nothing_is_left();
 }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::pfs;
@@ -49,9 +48,7 @@ impl<'a> TwoSteps<'a> {
             self.faults
         );
         let spec = self.world.write("job.yaml", &text);
-        let mut command = self.world.holdfast(["run"]);
-        command.args(options).arg(spec);
-        self.world.start(command)
+        self.world.start(self.world.holdfast(["run"]).args(options).arg(spec))
     }
 
     fn prefix(&self, step: &str) -> PathBuf {
@@ -99,9 +96,7 @@ impl<'a> TwoSteps<'a> {
             let reference = self.world.path(&format!("{step}.reference"));
             let length = length.to_string();
             let words = ["example", "heat", "--step-delay", "0", "--steps", &length, "--size", "24x24", "--output"];
-            let mut command = self.world.holdfast(words);
-            command.arg(&reference).env("SCR_ENABLE", "0");
-            self.world.run(command).with_code(0);
+            self.world.run(self.world.holdfast(words).arg(&reference).env("SCR_ENABLE", "0")).with_code(0);
             assert_eq!(
                 fs::read(self.output(step)).unwrap(),
                 fs::read(&reference).unwrap(),
@@ -125,7 +120,7 @@ impl<'a> TwoSteps<'a> {
 
 #[test]
 fn steps_share_agents_and_start_from_beginning() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = TwoSteps::new(&world);
     let running = job.start();
     job.holds("first");
@@ -148,7 +143,7 @@ fn steps_share_agents_and_start_from_beginning() {
 
 #[test]
 fn node_lost_in_one_step_is_not_used_in_the_next() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = TwoSteps { faults: "[{node: node1, after_checkpoint: 2}]", ..TwoSteps::new(&world) };
     let running = job.start();
     job.go_on("first");
@@ -170,14 +165,13 @@ fn node_lost_in_one_step_is_not_used_in_the_next() {
 
 #[test]
 fn next_run_takes_over_second_step() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = TwoSteps::new(&world);
     let running = job.start();
     job.go_on("first");
     job.holds("second");
     let agents = job.agents("second");
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     // As an orchestrator leaves it that is killed between the end of the first step and the removal of its key.
     let key = |step| job.prefix(step).join(".holdfast/job.secret");
     fs::copy(key("second"), key("first")).unwrap();
@@ -194,7 +188,7 @@ fn next_run_takes_over_second_step() {
 
 #[test]
 fn next_run_restarts_second_step_from_its_checkpoints() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = TwoSteps::new(&world);
     let running = job.start();
     job.go_on("first");
@@ -217,8 +211,7 @@ fn choice_of_a_checkpoint_concerns_the_steps_that_are_not_finished() {
     job.holds("first");
     job.go_on("first");
     job.holds("second");
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     let newest = pfs::directory_of(&job.prefix("second"), 4).unwrap();
     let name = newest.file_name().unwrap().to_str().unwrap().to_owned();
 
@@ -226,8 +219,7 @@ fn choice_of_a_checkpoint_concerns_the_steps_that_are_not_finished() {
     let running = job.start_with(&["--checkpoint", &name]);
     let restarted = || job.all("second", "restarted").len() == 2;
     world.wait("the restart from it", || restarted().then_some(()));
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     let last = job.all("second", "restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&4.into(), &"fetched".into()));
 
@@ -237,12 +229,11 @@ fn choice_of_a_checkpoint_concerns_the_steps_that_are_not_finished() {
     assert_eq!((job.all("second", "restarted").len(), &last["source"]), (3, &"fresh".into()));
     assert_eq!(job.all("first", "restarted").len(), 1, "it was finished");
     assert_eq!(pfs::directory_of(&job.prefix("second"), 4).unwrap(), newest, "nothing is deleted");
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn takes_over_after_orchestrator_is_killed_between_steps() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = TwoSteps::new(&world);
     let running = job.start();
     job.go_on("first");
@@ -250,8 +241,7 @@ fn takes_over_after_orchestrator_is_killed_between_steps() {
     world.wait("the state of the second step", || {
         job.prefix("second").join(".holdfast/job.json").exists().then_some(())
     });
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     job.start().ends_with(0);
     assert_eq!(job.all("first", "generation_launched").len(), 1);
     job.assert_second_started_from_beginning();
@@ -267,25 +257,20 @@ fn does_not_drain_files_of_first_step_into_second() {
     world.wait("the state of the second step", || {
         job.prefix("second").join(".holdfast/job.json").exists().then_some(())
     });
-    running.signal(Signal::KILL);
-    running.end();
-    let mut drain = world.holdfast(["drain", "--prefix"]);
-    drain.arg(job.prefix("second"));
-    world.run(drain).with_code(0);
+    running.killed();
+    world.run(world.holdfast(["drain", "--prefix"]).arg(job.prefix("second"))).with_code(0);
     assert_eq!(pfs::current_id(&job.prefix("second")), None);
     pfs::assert_current(&job.prefix("first"), 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn drain_alone_saves_the_newest_checkpoint_of_the_second_step() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = TwoSteps::new(&world);
     let running = job.start();
     job.go_on("first");
     job.holds("second");
-    running.signal(Signal::KILL);
-    running.end();
+    running.killed();
     let mut drain = world.holdfast(["drain", "--prefix"]);
     drain.arg(job.prefix("second"));
     world.run(drain).with_code(0).prints(&["checkpoint 4 is complete"]);

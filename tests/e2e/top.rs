@@ -119,15 +119,14 @@ fn endless(world: &World) -> Running<'_> {
     let mut job = Job::new(world, 1).checkpoint("need: {seconds: 1000000}").heat("--step-delay 5ms").grace("60s");
     job.steps = 1_000_000_000;
     let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
-    let spec = world.write("job.yaml", &yaml);
-    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let mut running = world.start_spec(&yaml);
     running.sees_event("restarted");
     running
 }
 
 #[test]
 fn a_job_is_watched_and_requests_are_sent_after_they_were_confirmed() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = endless(&world);
     let mut top = Top::start(&world, world.command("sh"));
     top.shows("running, generation 1");
@@ -176,10 +175,9 @@ fn prefix(world: &World) -> &'static str {
 
 #[test]
 fn colours_are_used_unless_no_color_is_set_and_signals_leave_the_terminal_as_it_was() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     world.wait("protected", || (!world.all("checkpoint_protected").is_empty()).then_some(()));
     for no_color in ["", "1"] {
         let mut shell = world.command("sh");
@@ -199,7 +197,7 @@ fn colours_are_used_unless_no_color_is_set_and_signals_leave_the_terminal_as_it_
 
 #[test]
 fn without_a_terminal_or_a_job_the_remedy_is_named() {
-    let world = World::new();
+    let world = World::unchecked();
     let refused = world.run(world.holdfast(["top", "--prefix", prefix(&world)])).with_code(64);
     refused.prints(&["needs a terminal", "`holdfast status --watch`"]);
     let refused = world.run(world.holdfast(["top", "--json", "--prefix", prefix(&world)])).with_code(64);

@@ -90,7 +90,6 @@ fn the_spans_are_those_of_the_events(flush: &str, saved: &str) {
     let of_generation = |number: u32| spans.iter().find(|span| span["name"] == format!("generation {number}")).unwrap();
     assert_eq!((&of_generation(1)["status"]["code"], &of_generation(2)["status"]["code"]), (&2.into(), &1.into()));
     assert!(of_generation(1)["status"]["message"].as_str().unwrap().contains("node1"), "{}", of_generation(1));
-    world.assert_nothing_is_left();
 }
 
 #[test]
@@ -99,7 +98,7 @@ fn a_job_runs_without_traces_where_they_are_not_possible_and_the_reason_is_print
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT is not an address"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "Holdfast sends http/json"),
     ] {
-        let world = World::new();
+        let world = World::unchecked();
         let mut command = Job::new(&world, 0).command_line();
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").env(variable, value);
         let ran = world.start(command).ends_with(0);

@@ -28,9 +28,7 @@ fn assert_drained(world: &World, newest: u64) {
     pfs::assert_current(&world.prefix(), newest);
     let files: Vec<PathBuf> = files(world.prefix()).into_iter().filter(|file| is_of(file, newest)).collect();
     assert_eq!(files.len(), 4, "{files:?}");
-    let mut verify = world.holdfast(["verify"]);
-    verify.args(&files);
-    world.run(verify).with_code(0).prints(&["intact"]);
+    world.run(world.holdfast(["verify"]).args(&files)).with_code(0).prints(&["intact"]);
 }
 
 fn is_of(file: &std::path::Path, id: u64) -> bool {
@@ -56,23 +54,20 @@ fn two_lost_nodes_are_rebuilt_and_the_drained_files_are_intact() {
         .checkpoint("variables: {layout: chunked}")
         .faults("{node: 1, after_checkpoint: 2}")
         .faults("{node: 3, during: write, checkpoint: 6}");
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let all = world.all("restarted");
     let from: Vec<_> = all.iter().map(|event| (&event["checkpoint"], &event["source"])).collect();
     let (fresh, rebuilt) = (json!("fresh"), json!("rebuilt"));
     assert_eq!((from.len(), from[0].1, from[1].1, from[2].1), (3, &fresh, &rebuilt, &rebuilt));
     assert_eq!(from[2].0, &json!(5), "the checkpoint that was being written is not used");
     assert_drained(&world, 8);
-    world.assert_nothing_is_left();
 }
 
 #[test]
 fn a_file_with_wrong_hashes_is_used_on_no_rank_and_the_next_older_is() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world).checkpoint("crc: {on_copy: false, on_restart: false}").holding_after(5).heat("--level 2");
-    let mut running = job.start();
-    running.sees_checkpoint(5);
+    let running = job.reaches(5);
     let node = world.node_root("node1");
     // Not the copy of its partner's file, which it holds too.
     let damaged = files(node).into_iter().find(|file| file.ends_with("Ckpt5-Rank1.fti")).unwrap();
@@ -113,15 +108,13 @@ fn first_entry(bytes: &[u8]) -> usize {
 #[test]
 fn a_file_of_level_2_has_the_size_of_the_file_that_its_node_keeps_a_copy_of() {
     for layout in ["document", "chunked"] {
-        let world = World::new();
+        let world = World::unchecked();
         let job = job(&world).checkpoint(&format!("variables: {{layout: {layout}}}")).heat("--level 1,2");
         job.start().ends_with(0);
         let mut sizes = Vec::new();
         for rank in 0..4 {
             let file = world.prefix().join(format!("scr.current/Ckpt8-Rank{rank}.fti"));
-            let mut inspect = world.holdfast(["inspect", "--json"]);
-            inspect.arg(&file);
-            let inspected = world.run(inspect).with_code(0).json();
+            let inspected = world.run(world.holdfast(["inspect", "--json"]).arg(&file)).with_code(0).json();
             assert_eq!((&inspected["fb"]["fs"], &inspected["fb"]["maxFs"]), (&json!(length(&file)), &json!(-1)));
             sizes.push((length(&file), inspected["fb"]["ptFs"].clone()));
         }
@@ -139,14 +132,13 @@ fn length(file: &std::path::Path) -> u64 {
 
 #[test]
 fn a_chunked_file_with_a_wrong_id_of_a_variable_is_used_on_no_rank() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world)
         .checkpoint("crc: {on_copy: false, on_restart: false}")
         .checkpoint("variables: {layout: chunked}")
         .holding_after(5)
         .heat("--level 2");
-    let mut running = job.start();
-    running.sees_checkpoint(5);
+    let running = job.reaches(5);
     let node = world.node_root("node1");
     let damaged = files(node).into_iter().find(|file| file.ends_with("Ckpt5-Rank1.fti")).unwrap();
     let mut bytes = fs::read(&damaged).unwrap();
@@ -155,23 +147,19 @@ fn a_chunked_file_with_a_wrong_id_of_a_variable_is_used_on_no_rank() {
     bytes[entry] ^= 0x40;
     fs::write(&damaged, bytes).unwrap();
     assert!(world.kill(|line| line.contains("example heat")) > 0);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     assert_older_is_used(&world, "the CRC of the variables' metadata is");
     assert_drained(&world, 8);
 }
 
 #[test]
 fn the_newest_checkpoint_of_a_higher_level_outlives_newer_ones_of_lower_levels() {
-    let world = World::new();
+    let world = World::unchecked();
     // Levels 3, 1, 1, 3, 1, 1: checkpoints 5 and 6 are lost with the node.
     let job = job(&world).heat("--level 3,1,1").holding_after(6).faults("{node: 1, after_checkpoint: 6}");
     let mut running = job.start();
     running.sees("the loss", |event| event["event"] == "node_down");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = restarted(&world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("rebuilt")));
     let of = |event: &Value| (event["level"].as_u64().unwrap(), event["scheme"].as_str().unwrap().to_owned());
@@ -181,16 +169,14 @@ fn the_newest_checkpoint_of_a_higher_level_outlives_newer_ones_of_lower_levels()
 
 #[test]
 fn level_3_with_reed_solomon_survives_the_loss_of_two_nodes_of_a_set() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world).redundancy("[{scheme: rs, set_size: 4, failures: 2}]").heat("--level 3,1");
     let job = job.holding_after(4).faults("{node: 1, after_checkpoint: 4}").faults("{node: 2, after_checkpoint: 4}");
     let mut running = job.start();
     for node in ["node1", "node2"] {
         running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
     }
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = restarted(&world);
     assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(3), &json!([1, 2])), "4 is of level 1: {last}");
     assert_drained(&world, 8);
@@ -198,16 +184,13 @@ fn level_3_with_reed_solomon_survives_the_loss_of_two_nodes_of_a_set() {
 
 #[test]
 fn a_restart_from_a_lower_level_keeps_the_newest_checkpoint_of_a_higher_one() {
-    let world = World::new();
+    let world = World::unchecked();
     // Levels 3, 1, 1, 1, 1, 3: after a restart from checkpoint 3, a node is lost with it and with all of level 1.
     let job = job(&world).heat("--level 3,1,1,1,1").holding_after(3).faults("{node: 1, after_checkpoint: 4}");
-    let mut running = job.start();
-    running.sees_checkpoint(3);
+    let mut running = job.reaches(3);
     assert!(world.kill(|line| line.contains("example heat")) > 0);
     running.sees("the restart", |event| event["event"] == "restarted" && event["checkpoint"] == 3);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let all = world.all("restarted");
     let from: Vec<_> = all.iter().map(|event| (&event["checkpoint"], event["source"].as_str().unwrap())).collect();
     assert_eq!(from[1..], [(&json!(3), "cache"), (&json!(1), "rebuilt")]);
@@ -216,21 +199,18 @@ fn a_restart_from_a_lower_level_keeps_the_newest_checkpoint_of_a_higher_one() {
 
 #[test]
 fn level_4_is_flushed_at_once_whatever_the_flush_settings_are() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world).heat("--level 1,4").holding_after(3);
-    let mut running = job.start();
-    running.sees_checkpoint(3);
+    let running = job.reaches(3);
     let flushed: Vec<Value> = world.all("flushed").iter().map(|event| event["checkpoint"].clone()).collect();
     assert_eq!(flushed, [json!(2)]);
     pfs::assert_current(&world.prefix(), 2);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
 }
 
 #[test]
 fn a_node_is_lost_after_a_checkpoint_of_level_4_when_that_has_been_flushed() {
-    let world = World::new();
+    let world = World::unchecked();
     // It holds before checkpoint 4, which is of level 4 too and could be flushed before the node is lost.
     let job = job(&world).heat("--level 1,4").holding_after(3);
     let job = job.faults("{action: stall-prefix, after_checkpoint: 1, for: 3s}");
@@ -238,9 +218,7 @@ fn a_node_is_lost_after_a_checkpoint_of_level_4_when_that_has_been_flushed() {
     let mut running = job.start();
     running.sees_event("prefix_stalled");
     running.sees("the loss", |event| event["event"] == "node_down");
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    job.finishes(running);
     let last = restarted(&world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(2), &json!("fetched")), "{last}");
     assert_drained(&world, 8);
@@ -248,10 +226,9 @@ fn a_node_is_lost_after_a_checkpoint_of_level_4_when_that_has_been_flushed() {
 
 #[test]
 fn level_4_that_cannot_be_flushed_is_not_kept_and_evicts_no_checkpoint_of_level_2() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world).heat("--level 2,4,4,4,4,4,4,4").holding_after(1);
-    let mut running = job.start();
-    running.sees_checkpoint(1);
+    let mut running = job.reaches(1);
     // A directory in the place of the index: no flush can enter its dataset there.
     let index = world.prefix().join("index.scr");
     let _ = fs::remove_file(&index);
@@ -278,17 +255,15 @@ fn level_4_that_cannot_be_flushed_is_not_kept_and_evicts_no_checkpoint_of_level_
 
 #[test]
 fn a_checkpoint_that_is_fetched_has_the_level_at_which_it_was_taken() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = job(&world).heat("--level 1,2").top("keep_cache: none").holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let running = job.reaches(4);
     assert_newest_is_of_level(&job, 2);
     job.command(&["halt", "set", "--now"], 0);
     running.ends_with(75);
     assert_newest_is_of_level(&job, 2);
-    let mut list = world.holdfast(["index", "list", "--json", "--prefix"]);
-    list.arg(world.prefix());
-    let listed = world.run(list).with_code(0).json();
+    let listed =
+        world.run(world.holdfast(["index", "list", "--json", "--prefix"]).arg(world.prefix())).with_code(0).json();
     assert_eq!((&listed["checkpoints"][0]["id"], &listed["checkpoints"][0]["level"]), (&json!(4), &json!(2)));
     let mut list = world.holdfast(["index", "list", "--prefix"]);
     list.arg(world.prefix());
@@ -307,15 +282,14 @@ fn a_checkpoint_that_is_fetched_has_the_level_at_which_it_was_taken() {
 
 #[test]
 fn snapshots_follow_the_intervals_of_the_levels() {
-    let world = World::new();
+    let world = World::unchecked();
     let snapshots = "variables: {snapshots: {local: 0s, partner: 20ms, parity: 0s, prefix: 0s}}";
     let mut job = job(&world).checkpoint(snapshots);
     // `--need` replaces the fixed interval of the example.
     job.heat.extend(["--need".to_owned()]);
     let yaml =
         job.yaml().replace(", \"--checkpoint-every\", \"5\"", "").replace("\"0\", \"--steps\"", "\"5ms\", \"--steps\"");
-    let spec = world.write("snapshots.yaml", &yaml);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    world.run_spec(&yaml).with_code(0);
     job.assert_result();
     let complete = world.all("checkpoint_complete");
     assert!(!complete.is_empty() && complete.len() < 40, "{complete:#?}");
@@ -324,14 +298,13 @@ fn snapshots_follow_the_intervals_of_the_levels() {
 
 #[test]
 fn snapshots_of_level_4_pause_while_flushes_fail() {
-    let world = World::new();
+    let world = World::unchecked();
     let snapshots = "variables: {snapshots: {local: 0s, partner: 0s, parity: 0s, prefix: 2s}}";
     let mut job = job(&world).checkpoint(snapshots);
     job.heat.extend(["--need".to_owned()]);
     let yaml = job.yaml().replace(", \"--checkpoint-every\", \"5\"", "");
     let yaml = yaml.replace("\"0\", \"--steps\", \"40\"", "\"20ms\", \"--steps\", \"400\"");
-    let spec = world.write("snapshots.yaml", &yaml);
-    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let mut running = world.start_spec(&yaml);
     running.sees_event("restarted");
     // A directory in the place of the index: no flush can enter its dataset there.
     let index = world.prefix().join("index.scr");
@@ -354,7 +327,7 @@ fn a_program_with_other_calls_than_the_source_serves_is_refused_and_not_relaunch
         ("scr", "--variables", "uses the calls for variables"),
         ("variables", "--files-per-rank 1", "uses the calls for checkpoint files"),
     ] {
-        let world = World::new();
+        let world = World::unchecked();
         let job = Job::new(&world, 0).checkpoint(&format!("source: {source}")).heat(program);
         let ran = job.run(69);
         ran.prints(&["not relaunched, because another launch would end in the same way: rank ", found]);

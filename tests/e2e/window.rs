@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::job::Job;
@@ -22,10 +21,9 @@ fn deleted(world: &World) -> Vec<Value> {
 #[test]
 fn only_the_newest_checkpoints_stay_on_the_prefix_directory() {
     for kind in ["mode: sync", "mode: async", "container: {kind: sion, files: 2}"] {
-        let world = World::new();
+        let world = World::unchecked();
         let job = Job::new(&world, 0).flush(&format!("{{every: 1, keep: 2, {kind}}}"));
-        job.run(0);
-        job.assert_result();
+        job.run_to_result();
         assert_eq!(indexed(&world), [7, 8], "{kind}");
         assert_eq!(deleted(&world), [1, 2, 3, 4, 5, 6].map(|id| json!(id)));
         pfs::assert_current(&world.prefix(), 8);
@@ -37,16 +35,13 @@ fn only_the_newest_checkpoints_stay_on_the_prefix_directory() {
 
 #[test]
 fn what_the_user_keeps_made_or_planted_stays() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).flush("{every: 1, keep: 1}").holding_after(2);
-    let mut running = job.start();
-    running.sees_checkpoint(2);
+    let mut running = job.reaches(2);
     running.sees_event("prefix_deleted");
     let second = pfs::directory_of(&world.prefix(), 2).unwrap();
     let name = second.file_name().unwrap().to_str().unwrap();
-    let mut keep = world.holdfast(["index", "keep", name, "--prefix"]);
-    keep.arg(world.prefix());
-    world.run(keep).with_code(0);
+    world.run(world.holdfast(["index", "keep", name, "--prefix"]).arg(world.prefix())).with_code(0);
     // A copy of the dataset under a name of this job, a directory and a link under such names.
     let like = |id: u64| world.prefix().join(format!("{}.{id}", name.rsplit_once('.').unwrap().0));
     fs::create_dir(like(101)).unwrap();
@@ -66,13 +61,11 @@ fn what_the_user_keeps_made_or_planted_stays() {
 
 #[test]
 fn drain_keeps_the_window() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).flush("{every: 2, keep: 1}").holding_after(3);
-    let mut running = job.start();
-    running.sees_checkpoint(3);
+    let running = job.reaches(3);
     assert_eq!(indexed(&world), [2]);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    running.terminated();
     assert_eq!(indexed(&world), [3]);
     assert_eq!(deleted(&world), [json!(2)]);
     pfs::assert_current(&world.prefix(), 3);
@@ -80,18 +73,15 @@ fn drain_keeps_the_window() {
 
 #[test]
 fn run_restarts_from_a_prefix_directory_that_lost_its_index() {
-    let world = World::new();
+    let world = World::unchecked();
     // The files in cache are not used.
     let job = Job::new(&world, 0).checkpoint("restart: {distribute: false}").holding_after(4);
-    let mut running = job.start();
-    running.sees_checkpoint(4);
-    running.signal(Signal::TERM);
-    running.ends_with(75);
+    let running = job.reaches(4);
+    running.terminated();
     fs::remove_file(world.prefix().join("index.scr")).unwrap();
     fs::remove_file(world.prefix().join("scr.current")).unwrap();
     job.go_on();
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let restarted = world.all("restarted").pop().unwrap();
     assert_eq!((&restarted["checkpoint"], &restarted["source"]), (&json!(4), &json!("fetched")));
     let made_again = |event: &Value| event["message"].as_str().is_some_and(|it| it.contains("was made again with 1"));
@@ -100,10 +90,9 @@ fn run_restarts_from_a_prefix_directory_that_lost_its_index() {
 
 #[test]
 fn the_verification_has_the_limit_of_bandwidth_until_the_end_of_the_run() {
-    let world = World::new();
+    let world = World::unchecked();
     let job = Job::new(&world, 0).flush("{every: 2, keep: 1, bandwidth: 1}");
-    job.run(0);
-    job.assert_result();
+    job.run_to_result();
     let events = world.events();
     let last = events.iter().rposition(|event| event["event"] == "checkpoint_complete").unwrap();
     let first = events.iter().position(|event| event["event"] == "prefix_deleted").unwrap();
@@ -120,5 +109,4 @@ fn example_of_the_page_leaves_the_three_newest_checkpoints() {
     let left: Vec<_> = pfs::indexed(&world.path("heat-run")).into_iter().collect();
     assert_eq!(left, (newest - 2..=newest).map(|id| (id, Some(true))).collect::<Vec<_>>());
     assert_eq!(of("prefix_deleted") as u64, newest - 3);
-    world.assert_nothing_is_left();
 }

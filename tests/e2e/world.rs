@@ -1,10 +1,12 @@
 //! The directory of a test: programs run in it with a clean environment and its own temporary directory, so that all
 //! files and processes that a job leaves are found; at the end of the test all of them are ended.
 
+use std::borrow::BorrowMut;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -26,9 +28,11 @@ pub const USER: &str = "u";
 /// The user and group id of another user: `nobody`.
 pub const OTHER_USER: u32 = 65534;
 
-/// A test's own directory.
+/// A test's own directory. At its end it checks that the test has left no process and no temporary file.
 pub struct World {
     home: TempDir,
+    /// Whether its end checks that nothing is left.
+    checked: bool,
     /// Programs that were started, in order, for the report of a failed test.
     started: RefCell<Vec<String>>,
 }
@@ -68,7 +72,14 @@ impl World {
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let home = tempfile::Builder::new().prefix("hf").tempdir_in(base).unwrap();
         fs::create_dir(home.path().join("tmp")).unwrap();
-        World { home, started: RefCell::default() }
+        World { home, checked: true, started: RefCell::default() }
+    }
+
+    /// Without the check at its end.
+    pub fn unchecked() -> Self {
+        let mut world = Self::new();
+        world.checked = false;
+        world
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -132,25 +143,41 @@ impl World {
     }
 
     /// Starts a program whose output is kept.
-    pub fn start(&self, command: Command) -> Running<'_> {
+    pub fn start(&self, command: impl BorrowMut<Command>) -> Running<'_> {
         let number = self.started.borrow().len();
         let file = |kind: &str| File::create(self.path(&format!("{kind}.{number}"))).unwrap();
         self.start_to(command, file("out"), file("err"))
     }
 
     /// Starts a program with this standard output and standard error.
-    pub fn start_to(&self, mut command: Command, out: impl Into<Stdio>, err: impl Into<Stdio>) -> Running<'_> {
+    pub fn start_to(
+        &self,
+        mut command: impl BorrowMut<Command>,
+        out: impl Into<Stdio>,
+        err: impl Into<Stdio>,
+    ) -> Running<'_> {
+        let command = command.borrow_mut();
         let mut started = self.started.borrow_mut();
         let number = started.len();
         started.push(format!("{command:?}"));
-        let words = documents::words_of(&command);
+        let words = documents::words_of(command);
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
         Running { world: self, child, number, words }
     }
 
     /// Runs a program to its end.
-    pub fn run(&self, command: Command) -> Ran {
+    pub fn run(&self, command: impl BorrowMut<Command>) -> Ran {
         self.start(command).end()
+    }
+
+    /// Starts the job of this spec.
+    pub fn start_spec(&self, spec: &str) -> Running<'_> {
+        self.start(self.holdfast(["run".as_ref(), self.write("job.yaml", spec).as_os_str()]))
+    }
+
+    /// Runs the job of this spec to its end.
+    pub fn run_spec(&self, spec: &str) -> Ran {
+        self.start_spec(spec).end()
     }
 
     /// The event log so far, without a last line that is still being written.
@@ -326,13 +353,23 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        let failed = std::thread::panicking();
+        let check = || {
+            if self.checked && !failed {
+                self.assert_nothing_is_left()
+            }
+        };
+        let checked = catch_unwind(AssertUnwindSafe(check));
+        if failed || checked.is_err() {
             eprintln!("{}", self.story());
         }
         // Again, because a process may have started another in the meantime.
         let begun = Instant::now();
         while self.kill(|_| true) > 0 && begun.elapsed() < DEADLINE {
             std::thread::sleep(LOOK);
+        }
+        if let Err(panic) = checked {
+            resume_unwind(panic);
         }
     }
 }
@@ -403,6 +440,20 @@ impl Running<'_> {
     #[track_caller]
     pub fn ends_with(self, code: u8) -> Ran {
         self.end().with_code(code)
+    }
+
+    /// Ends it with SIGTERM: the job is not finished.
+    #[track_caller]
+    pub fn terminated(self) -> Ran {
+        self.signal(Signal::TERM);
+        self.ends_with(75)
+    }
+
+    /// Kills it, and waits for its end.
+    #[track_caller]
+    pub fn killed(self) {
+        self.signal(Signal::KILL);
+        self.end();
     }
 }
 

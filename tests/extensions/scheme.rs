@@ -97,14 +97,8 @@ fn its_number_goes_from_the_spec_through_messages_into_file_maps() {
     let settings = settings_of(&spec);
     let asked = &settings.descriptors[0];
     assert_eq!((asked.scheme, asked.numbers.get(COPIES.name)), (NAME, Some(3)));
-    let stored = RankDescriptor {
-        descriptor: asked.clone(),
-        directory: "/tmp/u/scr.1/index.0".to_owned(),
-        groups: 1,
-        group_id: 0,
-        group_size: 4,
-        group_rank: 0,
-    };
+    let unplaced = RankDescriptor::unplaced(asked.clone(), "/tmp/u/scr.1/index.0");
+    let stored = RankDescriptor { groups: 1, group_size: 4, ..unplaced };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("descriptor");
     file::write(&path, &descriptor::to_tree(&stored)).unwrap();

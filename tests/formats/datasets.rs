@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file::packed;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_core::store::PosixDataset;
@@ -50,17 +50,8 @@ fn pack_ranks(directory: &Path, files: u32, of: std::ops::Range<u32>) {
 fn pack_rank(placed: &PlacedFiles, places: &holdfast_model::ContainerPlaces, rank: u32) -> PackedRank {
     let mut writer = placed.writer(places.ranks[&Rank(rank)]).unwrap();
     let (file, bytes, id) = (name(rank), content(rank), CheckpointId(7));
-    let meta = Meta {
-        file: file.clone(),
-        kind: FileKind::Full,
-        size: BYTES as u64,
-        checkpoint: id,
-        rank: Rank(rank),
-        ranks: RANKS,
-        complete: true,
-        crc: Some(crc32fast::hash(&bytes)),
-        output_path: None,
-    };
+    let crc = Some(crc32fast::hash(&bytes));
+    let meta = Meta { crc, ..Meta::of_application(&file, BYTES as u64, id, Rank(rank), RANKS) };
     writer.add(&file, &bytes).unwrap();
     writer.add(&format!("{file}.scr"), &packed(Path::new("x"), &meta.to_tree()).unwrap()).unwrap();
     let filemap = RankFilemap { rank: Rank(rank), id, files: vec![file], expected: 1 };

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
+use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::rank::{Awaited, Call, Interface, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart, RestartFiles};
 
 use crate::connection::{Connection, Interrupter};
@@ -139,7 +139,7 @@ impl Builder {
             connection,
             environment,
             calls: 0,
-            restart: fresh(),
+            restart: Restart::default(),
             offered: None,
             phase: Phase::Computing,
             last: CheckpointId::NONE,
@@ -479,18 +479,6 @@ impl std::fmt::Debug for Client {
             .field("ranks", &self.ranks())
             .field("phase", &self.phase)
             .finish_non_exhaustive()
-    }
-}
-
-fn fresh() -> Restart {
-    Restart {
-        checkpoint: None,
-        source: RestartSource::Fresh,
-        written_by: None,
-        directory: None,
-        files: Vec::new(),
-        level: None,
-        halt: None,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::control::filemap::log::{self, FilemapLog};
 use crate::control::filemap::{Filemap, FilemapChange, RankChange};
 use crate::control::flush::FlushFile;
 use crate::control::halt::HaltFile;
-use crate::control::meta::{FileKind, Meta};
+use crate::control::meta::Meta;
 use crate::control::{nodes, transfer::TransferFile};
 use crate::crash::{ALL_ERRORS, Subject, Tried};
 use crate::durable::{self, CreationMode};
@@ -185,17 +185,8 @@ fn crash_the_transfer_file() {
 
 #[test]
 fn crash_a_meta_file() {
-    let meta = |complete: bool| Meta {
-        file: "rank_1.ckpt".to_owned(),
-        kind: FileKind::Full,
-        size: 4,
-        checkpoint: CheckpointId(3),
-        rank: Rank(1),
-        ranks: 4,
-        complete,
-        crc: None,
-        output_path: None,
-    };
+    let meta =
+        |complete: bool| Meta { complete, ..Meta::of_application("rank_1.ckpt", 4, CheckpointId(3), Rank(1), 4) };
     let file = |path: &Path| path.join("rank_1.ckpt");
     interrupted(
         ("meta file", true),

@@ -15,7 +15,7 @@ use holdfast_model::{
 use tempfile::TempDir;
 
 use crate::control::filemap::Filemap;
-use crate::control::meta::{FileKind, Meta};
+use crate::control::meta::Meta;
 use crate::prefix::inspect::{Completeness, inspect};
 use crate::prefix::rebuild;
 use crate::prefix::scan::{ScanOptions, scan};
@@ -217,24 +217,11 @@ impl GroupMember for Node<'_> {
 /// One rank a node, each with two files of its own, encoded.
 fn encoded(scheme: &dyn RedundancyScheme) -> (Vec<Site>, Groups, BTreeMap<Rank, Home>) {
     let sites: Vec<Site> = (0..RANKS).map(Site::on_node).collect();
-    let asked = Descriptor {
-        index: 0,
-        enabled: true,
-        interval: 1,
-        base: "/tmp".into(),
-        scheme: scheme.name(),
-        numbers: [(SET_SIZE.name, MEMBERS)].into_iter().collect(),
-    };
+    let numbers = [(SET_SIZE.name, MEMBERS)].into_iter().collect();
+    let asked = Descriptor { numbers, ..Descriptor::new(0, scheme.name(), "/tmp") };
     let groups = form(&sites, GroupRules::of(&asked)).unwrap();
     assert_eq!((groups.scheme, &groups.forced_local), (scheme.name(), &None));
-    let unplaced = RankDescriptor {
-        descriptor: asked,
-        directory: "/tmp/u/scr.1/index.0".into(),
-        groups: 0,
-        group_id: 0,
-        group_size: 0,
-        group_rank: 0,
-    };
+    let unplaced = RankDescriptor::unplaced(asked, "/tmp/u/scr.1/index.0");
     let mut descriptors = vec![unplaced; RANKS as usize];
     groups.describe(&mut descriptors);
     let homes: BTreeMap<Rank, Home> =
@@ -245,17 +232,8 @@ fn encoded(scheme: &dyn RedundancyScheme) -> (Vec<Site>, Groups, BTreeMap<Rank, 
             let name = format!("r{rank}.f{file}");
             let path = home.directory.path().join(&name);
             fs::write(&path, &bytes).unwrap();
-            let meta = Meta {
-                file: name.clone(),
-                kind: FileKind::Full,
-                size: bytes.len() as u64,
-                checkpoint: ID,
-                rank: *rank,
-                ranks: RANKS,
-                complete: true,
-                crc: Some(crc32fast::hash(&bytes)),
-                output_path: None,
-            };
+            let crc = Some(crc32fast::hash(&bytes));
+            let meta = Meta { crc, ..Meta::of_application(&name, bytes.len() as u64, ID, *rank, RANKS) };
             meta.write(&path).unwrap();
             home.files.lock().unwrap().insert(0, name);
         }

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use holdfast_core::control::filemap::{Filemap, MasterFilemap};
 use holdfast_core::control::flush::FlushFile;
-use holdfast_core::control::meta::{FileKind, Meta, format_crc, parse_crc};
+use holdfast_core::control::meta::{Meta, format_crc, parse_crc};
 use holdfast_core::control::nodes;
 use holdfast_core::control::transfer::{FileTransfer, TransferCommand, TransferFile, TransferState};
 use holdfast_core::kvtree::file::{encode, read};
@@ -85,17 +85,7 @@ fn a_crc_is_written_without_padding_and_zero_without_prefix() {
 
 #[test]
 fn a_meta_file_of_another_directory_or_without_a_required_key_is_refused() {
-    let good = Meta {
-        file: "rank_0.ckpt".to_owned(),
-        kind: FileKind::Full,
-        size: 10,
-        checkpoint: CheckpointId(1),
-        rank: Rank(0),
-        ranks: 4,
-        complete: true,
-        crc: Some(0),
-        output_path: None,
-    };
+    let good = Meta { crc: Some(0), ..Meta::of_application("rank_0.ckpt", 10, CheckpointId(1), Rank(0), 4) };
     assert_eq!(Meta::from_tree(&good.to_tree()), Ok(good.clone()));
     for (key, value) in [
         ("FILE", "../../etc/passwd"),

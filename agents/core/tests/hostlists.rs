@@ -1,4 +1,5 @@
-//! Host lists give the results of `scr_glob_hosts` and `scr_hostlist`, except where those lose names or padding.
+//! Host lists give the results of `scr_hostlist`, except where it loses names or padding. `--test cli` compares
+//! `holdfast hosts` with `scr_glob_hosts`.
 
 // Helpers of tests report as tests do.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -16,80 +17,6 @@ fn names(text: &str) -> Vec<NodeName> {
 
 fn spaced(names: &[NodeName]) -> String {
     names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(" ")
-}
-
-/// The results that are better than SCR's, and why.
-const BETTER: &[(&str, &str)] = &[
-    // Padding: SCR keeps it on the first number of a range only.
-    ("-n 2 -h node[08-11]", "node09"),
-    ("-h node[001-003,010]", "node[001-003,010]"),
-    ("-n 2 -h node[001-003,010]", "node002"),
-    ("-m node[001-003,010]:node002", "node[001,003,010]"),
-    ("-m node[1-3]:node[001-002]", "node[1-3]"),
-    ("-i node[001-003]:node2", ""),
-    // SCR uses the first list of several only.
-    ("-h atlas[1,2],zeus[3]", "atlas[1-2],zeus[3]"),
-    ("-h atlas1,atlas2", "atlas[1-2]"),
-    ("-c -h atlas1,atlas2", "2"),
-    // SCR cuts names at characters that are not letters or digits.
-    ("-h rack1-node[1-4]", "rack1-node[1-4]"),
-    ("-h node[1-2].cluster", "node[1-2].cluster"),
-    ("-h node1-ib", "node1-ib"),
-    // For empty lists SCR prints `[]`, or the other list.
-    ("-h", ""),
-    ("-h localhost", "localhost"),
-    ("-i :atlas1", ""),
-];
-
-/// The expected output of `scr_glob_hosts` with these arguments, by our functions.
-fn glob_hosts(arguments: &str) -> Result<String, HostlistError> {
-    let words: Vec<&str> = arguments.split_whitespace().collect();
-    let after = |options: &[&str]| {
-        words.iter().position(|word| options.contains(word)).map(|at| words.get(at + 1).copied().unwrap_or(""))
-    };
-    let hosts = if let Some((left, right)) = after(&["-m"]).and_then(|lists| lists.split_once(':')) {
-        subtract(&expand(left)?, &expand(right)?)
-    } else if let Some((left, right)) = after(&["-i"]).and_then(|lists| lists.split_once(':')) {
-        intersect(&expand(left)?, &expand(right)?)
-    } else {
-        expand(after(&["-h"]).unwrap_or(""))?
-    };
-    if words.contains(&"-c") {
-        Ok(hosts.len().to_string())
-    } else if let Some(index) = after(&["-n", "--nth"]) {
-        Ok(nth(&hosts, index.parse().unwrap())?.to_string())
-    } else {
-        Ok(compress(&hosts))
-    }
-}
-
-#[test]
-fn every_case_of_scr_glob_hosts_has_the_same_or_a_better_result() {
-    let cases = fs::read_to_string(fixtures("scr").join("t-command-output/scr_glob_hosts.txt")).unwrap();
-    let (mut alike, mut better) = (0, 0);
-    for case in cases.split("$ scr_glob_hosts ").skip(1) {
-        let (arguments, output) = case.split_once('\n').unwrap();
-        let arguments = arguments.trim_end();
-        if output.contains("Usage:") {
-            continue;
-        }
-        let (output, code) = output.trim_end().rsplit_once("rc=").unwrap();
-        let answer = glob_hosts(arguments);
-        if let Some((_, expected)) = BETTER.iter().find(|(case, _)| *case == arguments) {
-            assert_eq!(answer.as_deref(), Ok(*expected), "{arguments}");
-            better += 1;
-        } else if code == "0" {
-            let printed = output.lines().rfind(|line| !line.contains("isn't numeric")).unwrap_or("");
-            assert_eq!(answer.as_deref(), Ok(printed), "{arguments}");
-            alike += 1;
-        } else {
-            let error = answer.unwrap_err().to_string();
-            assert!(output.to_lowercase().contains(error.split(" for ").next().unwrap()), "{error}");
-            alike += 1;
-        }
-    }
-    assert_eq!(better, BETTER.len());
-    assert!(alike >= 25, "{alike}");
 }
 
 #[test]

@@ -147,6 +147,14 @@ pub struct Descriptor {
     pub numbers: SchemeNumbers,
 }
 
+impl Descriptor {
+    /// Enabled, for every checkpoint, with the scheme's default numbers.
+    pub fn new(index: u32, scheme: Scheme, base: impl Into<String>) -> Descriptor {
+        let numbers = SchemeNumbers::default();
+        Descriptor { index, enabled: true, interval: 1, base: base.into(), scheme, numbers }
+    }
+}
+
 /// A redundancy descriptor as one rank stores it in its file map: the request, the directory and the rank's group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankDescriptor {
@@ -161,6 +169,14 @@ pub struct RankDescriptor {
     pub group_size: u32,
     /// The rank's index in its group, from 0.
     pub group_rank: u32,
+}
+
+impl RankDescriptor {
+    /// Of a rank that is in no group yet.
+    pub fn unplaced(descriptor: Descriptor, directory: impl Into<String>) -> RankDescriptor {
+        let directory = directory.into();
+        RankDescriptor { descriptor, directory, groups: 0, group_id: 0, group_size: 0, group_rank: 0 }
+    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 /// Where a restart's files came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RestartSource {
     /// Nothing to restart from.
+    #[default]
     Fresh,
     /// All files were in the cache of their nodes.
     Cache,

@@ -43,50 +43,38 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// Durations as whole milliseconds: `#[serde(with = "holdfast_model::time::millis")]`.
-pub mod millis {
-    use std::time::Duration;
+/// A module for `#[serde(with = …)]`: durations as whole units.
+macro_rules! durations_as {
+    ($(#[$meta:meta])* $unit:ident, $as_unit:ident, $from_unit:ident) => {
+        $(#[$meta])*
+        pub mod $unit {
+            use std::time::Duration;
 
-    use serde::{Deserialize, Deserializer, Serializer};
+            use serde::{Deserialize, Deserializer, Serializer};
 
-    /// Writes milliseconds.
-    ///
-    /// # Errors
-    /// Those of the serializer.
-    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
-    }
+            /// # Errors
+            /// Those of the serializer.
+            pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_u64(u64::try_from(value.$as_unit()).unwrap_or(u64::MAX))
+            }
 
-    /// Reads milliseconds.
-    ///
-    /// # Errors
-    /// Those of the deserializer.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        u64::deserialize(deserializer).map(Duration::from_millis)
-    }
+            /// # Errors
+            /// Those of the deserializer.
+            pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+                u64::deserialize(deserializer).map(Duration::$from_unit)
+            }
+        }
+    };
 }
 
-/// Durations as whole microseconds: `#[serde(with = "holdfast_model::time::micros")]`.
-pub mod micros {
-    use std::time::Duration;
+durations_as! {
+    /// Durations as whole milliseconds: `#[serde(with = "holdfast_model::time::millis")]`.
+    millis, as_millis, from_millis
+}
 
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    /// Writes microseconds.
-    ///
-    /// # Errors
-    /// Those of the serializer.
-    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(u64::try_from(value.as_micros()).unwrap_or(u64::MAX))
-    }
-
-    /// Reads microseconds.
-    ///
-    /// # Errors
-    /// Those of the deserializer.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        u64::deserialize(deserializer).map(Duration::from_micros)
-    }
+durations_as! {
+    /// Durations as whole microseconds: `#[serde(with = "holdfast_model::time::micros")]`.
+    micros, as_micros, from_micros
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_model::{
     CrcOnCopy, CrcPolicy, DataPlane, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, RestartRanks,
-    Scheme, SchemeNumbers, VariablesPolicy,
+    Scheme, VariablesPolicy,
 };
 
 use crate::run::{Cache, Settings, SourceName};
@@ -17,14 +17,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
     Settings {
         prefix: prefix.into(),
         caches: vec![Cache { base: base.to_owned(), keep }],
-        descriptors: vec![Descriptor {
-            index: 0,
-            enabled: true,
-            base: base.to_owned(),
-            scheme,
-            interval: 1,
-            numbers: SchemeNumbers::default(),
-        }],
+        descriptors: vec![Descriptor::new(0, scheme, base)],
         levels: BTreeMap::new(),
         restart: RestartPolicy {
             distribute: true,

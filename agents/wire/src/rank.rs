@@ -222,29 +222,7 @@ impl Call {
 
     /// False for calls that one rank makes alone, and for that of a rank process whose program computes.
     pub fn waits_for_other_ranks(&self) -> bool {
-        match self {
-            Call::Init
-            | Call::Need
-            | Call::Start
-            | Call::StartOutput { .. }
-            | Call::StartLevel { .. }
-            | Call::Snapshot { .. }
-            | Call::RestartName
-            | Call::Current { .. }
-            | Call::Load
-            | Call::Drop { .. }
-            | Call::Delete { .. }
-            | Call::Complete { .. }
-            | Call::NotWritten { .. }
-            | Call::ProgramsEnded
-            | Call::CompleteEnded
-            | Call::CompleteRestart { .. }
-            | Call::NotRead { .. }
-            | Call::ShouldExit
-            | Call::Allgather { .. }
-            | Call::Finalize => true,
-            Call::Await { .. } | Call::Route { .. } | Call::RestartFiles | Call::Workspace | Call::Leave => false,
-        }
+        self.is_collective() && !matches!(self, Call::Await { .. })
     }
 
     /// The call's name, for messages.
@@ -359,8 +337,8 @@ pub struct RestartFile {
     pub rank: Rank,
 }
 
-/// What there is to restart from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What there is to restart from; by default, nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restart {
     /// The checkpoint, or `None`: start afresh.
     pub checkpoint: Option<CheckpointId>,

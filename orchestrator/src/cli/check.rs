@@ -31,8 +31,6 @@ Examples:
   holdfast check --resolved job.yaml        print the spec with all defaults filled in
   holdfast check --reference                print every key with its default and meaning
 
-JSON: {version, file, job, prefix, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only; \
-with `kind: replicated` also pairs and jobs: [name…].
 Exit codes: 0 nothing is wrong; 78 mistakes in the spec, a program that does not exist, or a checkpoint that does not \
 fit
 On errors: {version, error: {message, mistakes: [{file, line, column, key, message, help}…], exit_code, …}}")]

@@ -33,10 +33,7 @@ Examples:
 Exit codes:
    0  the checkpoint is complete, or requested with --no-wait
   65  it was dropped, or could not be begun
-  69  the job is not running, its checkpoints cannot be requested, or the timeout has passed
-
-JSON: {version, state, checkpoint}; state is `complete`, or with --no-wait `waiting` or `begun`; checkpoint is null \
-while it waits")]
+  69  the job is not running, its checkpoints cannot be requested, or the timeout has passed")]
 pub struct CheckpointArgs {
     /// The job
     #[command(flatten)]

@@ -22,9 +22,7 @@ Examples:
   holdfast completions zsh >/usr/share/zsh/site-functions/_holdfast
   holdfast completions fish >/usr/share/fish/vendor_completions.d/holdfast.fish
 
-Exit codes: 0 printed; 64 another shell; 69 standard output cannot be written
-
-JSON: {version, completions}; completions is the text")]
+Exit codes: 0 printed; 64 another shell; 69 standard output cannot be written")]
 pub struct CompletionsArgs {
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: Shell,
@@ -36,9 +34,7 @@ pub struct CompletionsArgs {
 Examples:
   holdfast man /usr/share/man/man1
 
-Exit codes: 0 written; 69 a file cannot be written
-
-JSON: {version, files: [name\u{2026}]}")]
+Exit codes: 0 written; 69 a file cannot be written")]
 pub struct ManArgs {
     /// The directory; it is made if it does not exist, and pages in it are replaced
     #[arg(value_name = "DIR")]

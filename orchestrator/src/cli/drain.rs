@@ -37,9 +37,6 @@ Examples:
   holdfast drain --prefix ./pfs --root ./nodes --job-id 1145655 --user user1
                                             files of SCR's library in nodes/node1/tmp/user1/scr.1145655, …
 
-JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes, \
-left, unplaced: [{directory, path, files}…]}; unplaced: outputs of the job with files that are not at their paths
-
 Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 no node could be reached, or nothing was \
 found and it is not known what a node holds; 73 \
 the prefix directory could not be written to: correct the cause, then drain again; or files of an output are not at \

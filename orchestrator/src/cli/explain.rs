@@ -31,10 +31,7 @@ Examples:
 
 Exit codes:
    0  printed
-  64  there is nothing of this name
-
-JSON: {version, explained: [{kind, name, default, cases: [{meaning, remedy}…], fields: [{name, meaning}…], \
-documentation}…]}; kind is `exit_code`, `event`, `key` or `parameter`")]
+  64  there is nothing of this name")]
 pub struct ExplainArgs {
     /// An exit code, the name of an event, a key or a parameter
     #[arg(value_name = "NAME")]

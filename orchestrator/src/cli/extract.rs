@@ -32,9 +32,6 @@ Examples:
                                             recover the data of a container that was never closed
   holdfast extract ./ckpt --to parts        everything below ckpt
 
-JSON: {version, to, dry_run, files: [{path, format, to, files: [name…], bytes, damages: [{kind, place, offset, \
-what}…]} or {path, format, error}…], unknown: [path…], damaged}
-
 Exit codes: 0; 64 a file that was named has no parts; 65 a file is damaged, even if some of its parts were written, \
 or a file that was named has an unknown format; 69 a part exists already, or a file cannot be read or written")]
 pub struct ExtractArgs {

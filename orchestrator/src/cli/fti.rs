@@ -51,9 +51,6 @@ node follow from node_size, and the nodes from FTI's Topology.fti, where it is f
 neither copies nor parity, each file is checked by its hashes; so is the differential checkpoint (dCPFile-Rank*.fti), \
 whose groups need not be known. Single files are checked by `holdfast verify`.
 
-JSON: {version, groups: [{checkpoint, ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, \
-notes: […], checked_bytes}…], damaged}; checkpoint is null for the differential one
-
 Exit codes: 0 all files are intact; 65 a file is damaged or missing; 69 there are no files, or a file cannot be \
 read")]
     Verify(GroupArgs),
@@ -66,8 +63,6 @@ Examples:
   holdfast fti restore --dry-run run --rank 2 --to restored
 
 Damaged files are not used, and a restored file is verified before it gets its name.
-
-JSON: {version, checkpoint, to, dry_run, files: [{rank, file, source: copy|partner|reed-solomon} or {rank, error}…]}
 
 Exit codes: 0 all files were restored; 65 not enough files are intact; 69 there are no files, or a file exists \
 already, or cannot be read or written")]
@@ -83,8 +78,6 @@ then refuses the file. `verify` has a note on such files. Their checksum is corr
 by a verified one. Partner copies stay equal to what they copy, and parity is computed again; groups are needed for \
 that only. Later checkpoints of the same run are refused again until the variable has grown.
 
-JSON: {version, dry_run, files: [{path, corrected} or {path, error}…], corrected}
-
 Exit codes: 0 FTI accepts all files; 65 a file is damaged, or its group is not complete; 69 there are no files, or a \
 file cannot be read or written")]
     Repair(RepairArgs),
@@ -98,8 +91,6 @@ Examples:
 
 The layout is that of FTI 1.1. Files contain bytes only: name and type are checked and shown, not stored. `holdfast \
 extract` makes such files of a checkpoint.
-
-JSON: {version, path, bytes, dry_run, variables: [{id, name, type, elements, bytes, containers}…]}
 
 Exit codes: 0 written and verified; 64 a variable is not described correctly, or does not fit the previous checkpoint; \
 65 a file is not a whole number of elements, or the previous checkpoint is damaged; 69 a file cannot be read or \

@@ -33,9 +33,7 @@ pub enum HaltCommand {
     #[command(after_help = "\
 Examples:
   holdfast halt list job.yaml
-  holdfast halt list --json --prefix ./heat-run
-
-JSON: {version, reason, checkpoints_left, after, before, seconds, met}; null where not set")]
+  holdfast halt list --json --prefix ./heat-run")]
     List(JobSelection),
     /// Set conditions; others are not changed
     Set(HaltSetArgs),

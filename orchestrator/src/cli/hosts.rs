@@ -20,9 +20,7 @@ Examples:
   holdfast hosts --minus 'atlas[3,5-7,9-11]:atlas[5,7,20]'      atlas[3,6,9-11]
   holdfast hosts --intersection 'atlas[3,5-7]:atlas[5,7,20]'    atlas[5,7]
   holdfast hosts --expand 'node[08-10]'                         node08 node09 node10, one a line
-  holdfast hosts \"$SLURM_JOB_NODELIST\" --count
-
-JSON: {version, count, list, hosts: [name…]}; with --nth only that host")]
+  holdfast hosts \"$SLURM_JOB_NODELIST\" --count")]
 pub struct HostsArgs {
     /// The host list; several are joined
     #[arg(value_name = "LIST")]

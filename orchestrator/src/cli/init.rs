@@ -35,10 +35,6 @@ Examples:
 Without --hosts-file, the allocation of Slurm is used; then the hosts that PBS_NODEFILE or LSB_DJOB_HOSTFILE lists; then
 the file `hosts` in the current directory; then virtual nodes.
 
-JSON: {version, path, job, program, manager, nodes, launcher, launcher_program, source, reasons: {manager, launcher, \
-source}, spec}; path: null if the spec is printed; nodes: those of the run, null if the size of the allocation is not \
-known; spec: its text
-
 Exit codes: 0 written; 69 the program or one of its libraries is missing, or the file exists; 78 a parameter is wrong")]
 pub struct InitArgs {
     /// The file to write; `-` prints the spec
@@ -125,9 +121,9 @@ impl Report for Written {
     fn json(&self) -> Value {
         let Written { path, program, choice, text } = self;
         document(json!({
-            "path": path,
+            "path": path.as_ref().map(|path| path.display().to_string()),
             "job": program.name,
-            "program": program.path,
+            "program": program.path.display().to_string(),
             "manager": choice.manager.what,
             "nodes": choice.run_nodes,
             "launcher": choice.launcher.what,

@@ -32,9 +32,7 @@ Examples:
   holdfast inspect --brief ./heat-run       the format of each file
   holdfast inspect --check ./heat-run       damaged files only
 
-JSON for one SCR file: its tree as nested objects in file order; a key without value is {}. For one file of another \
-format: its description, with the names of that format. For several files, or a directory: {version, files: [{path, \
-format, tree} or {path, format, description} or {path, format, error}…], unknown: [path…], damaged}
+The schema of the JSON of a single file: `holdfast schema inspect file`
 
 Exit codes: 0; 65 a file is damaged, or a file that was named has an unknown format; 69 a file cannot be read")]
 pub struct InspectArgs {

@@ -118,7 +118,8 @@ Environment:
 /// Options of every command.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Global {
-    /// Print the result as one JSON document on standard output
+    /// Print the result as one JSON document on standard output; its schema: `holdfast schema` with the words of the
+    /// command
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
     /// Print warnings and errors only
@@ -261,8 +262,13 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
     }
 }
 
-/// Prints clap's message. Help and version are results; everything else is a usage error.
+/// Prints clap's message. Help and version are results; everything else is a usage error, with `--json` also a document.
 fn usage(error: &clap::Error) -> u8 {
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let _ = writeln!(io::stdout(), "{}", Failure::new(exit::USAGE, message).json());
+    }
     // A closed pipe (`holdfast --help | head`) is no error.
     let _ = error.print();
     if error.use_stderr() { exit::USAGE } else { exit::FINISHED }

@@ -45,9 +45,6 @@ Examples:
   holdfast nodes list job.yaml
   holdfast nodes list --json --prefix ./heat-run
 
-JSON: {version, nodes: [{name, state, ranks, reason, excluded}…]}, as in `holdfast status`; excluded: the reason, or \
-null
-
 Exit codes: 0 shown; 69 no job was run in this prefix")]
     List(JobSelection),
     /// Use these nodes no more
@@ -56,9 +53,6 @@ Examples:
   holdfast nodes exclude n3 --reason GPU job.yaml
   holdfast nodes exclude --now 'n[3,5-7]' job.yaml
   holdfast nodes exclude --dry-run n3 --prefix ./heat-run
-
-JSON: {version, nodes: [name…], taken_up, delayed: [name…]}; taken_up: the orchestrator has acted on it; delayed: \
-nodes that keep their ranks until the generation ends although they were to be moved at once (--now)
 
 Exit codes: 0 recorded; 64 the job has no such node; 69 no job runs in this prefix, or one of \
 `kind: replicated`; with --now, too few other nodes are left, so that the ranks are not moved")]

@@ -1,8 +1,8 @@
 //! The output of commands: text, JSON (`--json`), or nothing (`--quiet`).
 //!
 //! Results go to standard output, everything else to standard error, so that a pipe gets results only. With `--json`,
-//! standard output is exactly one document: `{"version": 2, …}` with the fields in the command's `--help`; for a
-//! failure it is `{"version": 2, "error": {"message", "place", "remedy", "causes", "mistakes", "exit_code"}}`.
+//! standard output is exactly one document: `{"version": 2, …}` with the fields in `schemas/documents.yaml`, which
+//! `holdfast schema` prints; for a failure it is that of `holdfast schema error`.
 
 use std::io::{self, BufWriter, Write};
 

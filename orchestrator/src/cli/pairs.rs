@@ -45,11 +45,6 @@ Examples:
   holdfast pairs list job.yaml
   holdfast pairs list --json --prefix ./vision
 
-JSON: {version, pairs: [{pair, name, main, replica, checkpoint, checkpoint_age_ms, missed, fail_overs, fail_backs}…], \
-jobs: [{node, name, state, pid, failures}…]}; main and replica: {node, state, pid, incarnation, failures, beats, \
-missed}, without state if the node does not answer; state: absent, starting, asleep, awake, ending, finished, \
-given_up; beats and missed of a copy count since it was woken, missed of the pair all of its copies
-
 Exit codes: 0 shown; 69 no job with pairs runs in this prefix")]
     List(JobSelection),
     /// End the main of a pair, and wake its replica
@@ -62,8 +57,6 @@ Examples:
   holdfast pairs fail-over --dry-run all job.yaml
 
 Nothing is changed unless it is possible for all of these pairs. `all` leaves out those that have finished.
-
-JSON: {version, command, pairs: [name…], finished: [name…], taken_up}; finished: those that `all` leaves out
 
 Exit codes: 0 requested; 64 the job has no such pair; 69 no job with pairs runs in this prefix, or a copy is not in a \
 state in which that is possible")]
@@ -89,8 +82,6 @@ JSON and exit codes: as `holdfast pairs fail-over`")]
 Examples:
   eval \"$(holdfast pairs env job.yaml)\"; ./dnn main 0 & ./dnn replica 0 &
   ssh n2 \"$(holdfast pairs env --node n2 job.yaml); cd $PWD; ./dnn replica 3\"
-
-JSON: {version, node, variable, value}
 
 Exit codes: 0 shown; 64 the job has no such node; 69 no job with pairs runs in this prefix, or the node does not \
 answer")]

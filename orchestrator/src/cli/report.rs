@@ -36,16 +36,7 @@ Exit codes:
    0  shown
   69  no job was run in this prefix, or it has no event log
   73  the page could not be written
-  78  the state of the job belongs to another user
-
-JSON: {version, report: {job, job_id, prefix, began_ms, until_ms, is_running, outcome, nodes, virtual_nodes, \
-earlier_runs, generations: [{generation, placed_ms, launched_ms, restarted_ms, ended_ms, nodes, spares, moved, \
-checkpoint, source, rebuilt, end}…], checkpoints: [{checkpoint, generation, started_ms, complete_at_ms, scheme, bytes, \
-complete_ms, protected_at_ms, survives, flushed_at_ms, flush_ms, blocked_ms, dropped}…], incidents: [{at_ms, node, \
-kind, text}…], failures: [{at_ms, generation, cause, node, rank, hint, output, ranks_followed, nodes_followed, \
-detection_ms, restart_ms, lost_work_ms, then}…], phases: [{phase, from_ms, to_ms}…], time: {elapsed_ms, start_ms, \
-computing_ms, checkpoints_ms, lost_work_ms, detection_ms, relaunch_ms, restart_ms, drain_ms}, cost}}; times are \
-milliseconds since the epoch, cost is that of `holdfast status`")]
+  78  the state of the job belongs to another user")]
 pub struct ReportArgs {
     /// The job
     #[command(flatten)]

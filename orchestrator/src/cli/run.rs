@@ -29,14 +29,7 @@ Examples:
   exec holdfast run job.yaml                last line of a batch script: signals reach it, and `requeue:` in the spec
                                             submits the next allocation on exit code 75 (not finished)
   holdfast run --from-beginning job.yaml    does not use the checkpoints of earlier runs
-  holdfast run --dry-run job.yaml           checks only: show what would be started where
-
-JSON: {version, job, job_id, outcome, exit_code, generations, virtual_nodes, nodes_down, nodes_excluded, \
-faults: [{fault, injected, reason}…], checkpoint, checkpoint_directory, complete, prefix, output, events, cost, \
-millis}; cost: as of `holdfast status`; of a job of several steps \
-also steps: [{name, result, exit_code, outcome, …}…]; of a job with pairs also pairs: [{name, awake, finished, \
-given_up, checkpoint, fail_overs, fail_backs, missed, last_output: [{copy, file, lines}…], switches: [{at_ms, to, \
-cause, micros}…]}…]; with --dry-run: {version, plan: [line…]}")]
+  holdfast run --dry-run job.yaml           checks only: show what would be started where")]
 pub struct RunArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "command")]
@@ -104,7 +97,11 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     if args.dry_run {
         return dry_run(&spec, args.again, &args.restart(), style);
     }
-    if environment.disabled.is_some() {
+    if let Some(disabled) = &environment.disabled {
+        if matches!(style, Style::Json { .. }) {
+            let message = format!("there is no document of a program that runs without Holdfast: {disabled}");
+            return Err(Failure::new(exit::USAGE, message).remedy("leave out `--json`"));
+        }
         return super::runtime::block_on(crate::job::run_plain(&spec))?.map_err(failed);
     }
     let restart = args.restart();

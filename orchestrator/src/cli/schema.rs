@@ -31,7 +31,7 @@ Exit codes:
    0  printed
   64  there is no such document
 
-JSON: {version, schema}: the schema is of draft 7")]
+The schemas are of draft 7.")]
 pub struct SchemaArgs {
     /// `spec`, `events`, `documents`, `error`, or the words of a command
     #[arg(value_name = "WHAT", default_value = "spec", num_args = 0..)]

@@ -41,9 +41,6 @@ Examples:
   holdfast sion dump --head run.sion        head and sums only
   holdfast sion dump --recover run.sion     a container that was never closed
 
-JSON: {files: [{path, size, fsblksize, ntasks, chunksizes, chunk_counts, mapping, …}…], logical_tasks: \
-[{index, globalrank, bytes}…], keyval, warnings}
-
 Exit codes: 0; 65 it is damaged or was never closed, even if recovered; 69 it cannot be read")]
     Dump(DumpArgs),
     /// Write each task's stream, or each key's value, to a file
@@ -56,8 +53,6 @@ Examples:
                                             a dataset that Holdfast packed: its files, by their names
   holdfast sion split --recover run.sion --to tasks
                                             recover the data of a container that was never closed
-
-JSON: {version, to, files: [{name, task, key, bytes}…], bytes, warnings: [text…], damaged: [{task, what}…], dry_run}
 
 Exit codes: 0; 65 it is damaged or was never closed, even if recovered; 69 a file exists already, or cannot be read or \
 written")]
@@ -74,8 +69,6 @@ Examples:
 Every entry of the directory must have such a name. A task or key has one file; keys from 2^63 on are negative \
 numbers, as sionsplit writes them.
 
-JSON: {version, output, tasks, bytes, removed: [path…], dry_run}
-
 Exit codes: 0; 64 these files cannot be one container; 69 the output exists already, or the directory or a file cannot \
 be read or written")]
     Join(JoinArgs),
@@ -90,8 +83,6 @@ Examples:
 
 The further files of a set that is replaced are removed.
 
-JSON: {version, output, tasks, bytes, warnings: [text…], removed: [path…], dry_run}
-
 Exit codes: 0; 65 the input is damaged or was never closed, even if recovered; 69 the output exists already, or a file \
 cannot be read or written")]
     Defrag(DefragArgs),
@@ -103,8 +94,6 @@ Examples:
 
 A container has no checksum: a changed byte of data is not detected, except in the files of a dataset of a job, which \
 are compared with the checksums in their meta files. Key-value records are read to their end.
-
-JSON: as of `holdfast verify`
 
 Exit codes: 0 intact; 65 damaged, never closed, or no container; 69 it cannot be read")]
     Verify(VerifyArgs),

@@ -44,26 +44,6 @@ Examples:
   holdfast status --wait flushed job.yaml           return when the newest checkpoint is in the prefix directory
   holdfast status --wait finished --timeout 1h      return when the job has ended
 
-JSON: {version, job, job_id, prefix, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
-newest_of_schemes: [{scheme, checkpoint, protected}…], failure_domains: {kind, number} or null, \
-background: {protecting: [checkpoint…], flushing: [checkpoint…]}, \
-waiting: {call, rank, waiting, missing: [rank…], missing_count, have_ended, millis} or null, \
-virtual_nodes, nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, failures: [line…], \
-unplaced: [{directory, path, files}…], kept: [{node, path, prefix}…], \
-cost: {elapsed_ms, failures, lost_work_ms, detection_ms, restart_ms, blocked_ms, checkpoints_complete, \
-checkpoints_dropped, newest_protected: {checkpoint, age_ms}, newest_flushed: {checkpoint, age_ms}, \
-interval: {mtbf_ms, mtbf_given, cost_ms, young_ms, daly_ms, used_ms, used_permille, best_permille, \
-levels: [{protection: {descriptor, level, scheme} or null for the flush, survives, cost_ms, failures, mtbf_ms, \
-interval_ms, every}…]} or null}, \
-halt, allocation_end, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; \
-level: that of a checkpoint of variables, or null; \
-stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
-allocation_end: seconds since 1970, or null where it is not known; \
-without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
-event generation_ended; unplaced: outputs with files that are not at their paths; kept: directories of earlier jobs \
-with the same id, on nodes; of a job with pairs also pairs and \
-jobs, as in `holdfast pairs list`
-
 With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator \
 recorded, because agents answer only the job's user.
 

@@ -37,11 +37,6 @@ engine does when it loads them: the result is then \"engine data not checked\".
 With --prefix, a checkpoint that is recorded as incomplete is listed and is no damage, unless one of its files is \
 damaged.
 
-JSON: {version, files: [{path, format, intact, damages: [{kind, place, offset, what}…], unlisted, notes: […], \
-checked_bytes, unchecked: [text…]} or {path, format, error}…], unknown: [path…], damaged}; with --prefix: {version, \
-prefix, datasets: [{directory, id, state: intact | damaged | incomplete | unreadable, files, bytes, without_checksum, \
-problems: [text…], rebuildable}…], damaged}
-
 Exit codes: 0 all files are intact; 65 a file or a checkpoint is damaged, or a file that was named has an unknown \
 format; 69 a file or a checkpoint cannot be read")]
 pub struct VerifyArgs {

@@ -221,7 +221,7 @@ pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeN
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_model::{Descriptor, HeldFile, Protection, RankDescriptor, Scheme, SchemeNumbers};
+    use holdfast_model::{Descriptor, HeldFile, Protection, RankDescriptor, Scheme};
 
     fn held(id: u64, rank: u32) -> Holding {
         Holding {
@@ -234,19 +234,10 @@ mod tests {
             protection: Protection::Scheme(Scheme::new("XOR")),
             partner_of: None,
             descriptor: Some(RankDescriptor {
-                descriptor: Descriptor {
-                    index: 0,
-                    enabled: true,
-                    interval: 1,
-                    base: "/tmp".to_owned(),
-                    scheme: Scheme::new("XOR"),
-                    numbers: SchemeNumbers::default(),
-                },
-                directory: "/tmp/u/scr.1/index.0".to_owned(),
                 groups: 1,
-                group_id: 0,
                 group_size: 4,
                 group_rank: rank,
+                ..RankDescriptor::unplaced(Descriptor::new(0, Scheme::new("XOR"), "/tmp"), "/tmp/u/scr.1/index.0")
             }),
             files: vec![HeldFile { name: format!("rank_{rank}.ckpt"), size: 1 }],
         }

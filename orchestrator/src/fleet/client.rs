@@ -174,9 +174,10 @@ impl AgentClient {
         self.send(address, agent::INVENTORY, request, MEDIUM).await
     }
 
-    /// The halt conditions.
+    /// The halt conditions. They are asked for before each launch: over the channel, because a TLS handshake with each
+    /// agent would take most of the time of a relaunch.
     pub async fn halt(&self, address: SocketAddr) -> Result<HaltState, RequestError> {
-        self.send(address, agent::HALT, self.http.get(url(address, agent::HALT)), SHORT).await
+        self.set_halt(address, &HaltChange::default()).await
     }
 
     /// The state of the pairs and jobs of a node; leases. The agent delays the answer by at most the request's

@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_model::{NodeName, Timestamp};
 
 use super::job::{Incident, IncidentKind, JobReport, PastCheckpoint};
-use super::text::{bandwidth, bytes_text, duration_text, time_text};
+use super::text::{bandwidth, bytes_text, duration_text, offset_seconds, time_text};
 use crate::events::Failure;
 
 const STYLE: &str = include_str!("page.css");
@@ -101,6 +101,10 @@ impl Page<'_> {
             ("nodes", format!("{}{kind}", report.nodes.len())),
             ("prefix", report.prefix.display().to_string()),
             ("protection", survives),
+            (
+                "goodput",
+                format!("{:.1} % of the time was computing that counts", report.time.percent(report.time.computing)),
+            ),
         ];
         if let Some(cost) = &report.cost {
             rows.push(("newest", cost.ages()));
@@ -131,18 +135,22 @@ impl Page<'_> {
         }
         self.put("</ul>\n");
         if let Some(advice) = self.report.cost.as_ref().and_then(|cost| cost.interval.as_ref()) {
-            self.put(format_args!("<p>{}</p>\n", escaped(advice)));
+            self.put(format_args!("<p>Interval between checkpoints: {}</p>\n", escaped(advice)));
         }
     }
 
     fn time_line(&mut self) {
         let report = self.report;
-        self.put(
-            "<h2>Time line <span class=\"soft\" id=\"zoom\"></span></h2>\n<p class=\"soft\">\
-             + and - zoom while it has the focus, and the wheel with Ctrl; 0 shows all of it.</p>\n\
-             <div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"time line\">\n<div class=\"track\">\n\
-             <div class=\"lane\"><b>phases</b>",
-        );
+        self.put(format_args!(
+            "<h2>Time line <span class=\"soft\" id=\"zoom\"></span></h2>\n<p class=\"soft\" id=\"keys\" hidden>\
+             + and - zoom while it has the focus, and the wheel with Ctrl; 0 shows all of it. <button>+</button> \
+             <button>-</button> <button>0</button></p>\n\
+             <div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"time line\">\n<div class=\"track\" \
+             data-began=\"{}\" data-until=\"{}\" data-offset=\"{}\">\n<div class=\"lane\"><b>phases</b>",
+            report.began.millis(),
+            report.until.millis(),
+            offset_seconds(report.began)
+        ));
         for span in &report.phases {
             let (name, length) = (span.phase.name(), duration_text(span.length()));
             self.span(span.from, span.to, name, &format!("{name}, {length}"), "");
@@ -162,6 +170,17 @@ impl Page<'_> {
             self.checkpoint_mark(past.1);
         }
         self.put("</div>\n");
+        let flush = |past: &PastCheckpoint| Some((past.checkpoint, past.flushed?, past.flush_ms?));
+        let flushes: Vec<_> = report.checkpoints.iter().filter_map(flush).collect();
+        if !flushes.is_empty() {
+            self.put("<div class=\"lane\"><b>flushes</b>");
+            for (checkpoint, end, millis) in flushes.iter().step_by(flushes.len().div_ceil(MARKS)) {
+                let length = duration_text(Duration::from_millis(*millis));
+                let begun = Timestamp::from_millis(end.millis().saturating_sub_unsigned(*millis));
+                self.span(begun, *end, "drain", &format!("flush of checkpoint {checkpoint}, {length}"), "");
+            }
+            self.put("</div>\n");
+        }
         let mut of_nodes: BTreeMap<&NodeName, Vec<&Incident>> = BTreeMap::new();
         report.incidents.iter().for_each(|incident| of_nodes.entry(&incident.node).or_default().push(incident));
         let hidden = of_nodes.len().saturating_sub(LANES);
@@ -310,7 +329,7 @@ impl Page<'_> {
 
     /// A table; its last column is text.
     fn table<const N: usize>(&mut self, title: &str, heads: [&str; N], rows: Vec<[String; N]>) {
-        self.put(format_args!("<h2>{}</h2>\n<div class=\"table\">\n<table>\n<thead><tr>", escaped(title)));
+        self.put(format_args!("<h2>{}</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\n<table>\n<thead><tr>", escaped(title)));
         for (at, head) in heads.into_iter().enumerate() {
             let class = if at + 1 == N { " class=\"left\"" } else { "" };
             self.put(format_args!("<th scope=\"col\"{class}>{head}</th>"));

@@ -1,6 +1,5 @@
 //! The report of the last run of a job: generations, checkpoints, nodes, failures, and where the time went.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -212,7 +211,8 @@ struct Builder {
     last: Timestamp,
     outcome: Option<String>,
     generations: Vec<PastGeneration>,
-    checkpoints: BTreeMap<CheckpointId, PastCheckpoint>,
+    /// In the order in which they were begun. A generation that restarts from an older one begins the same ids again.
+    checkpoints: Vec<PastCheckpoint>,
     incidents: Vec<Incident>,
     failures: Failures,
     phases: Phases,
@@ -237,8 +237,10 @@ impl JobReport {
 
     /// The newest checkpoint that survives the loss of nodes, and how many of them.
     pub fn newest_protected(&self) -> Option<(CheckpointId, Option<u32>)> {
-        let mut protected = self.checkpoints.iter().filter(|past| past.protected.is_some() && past.dropped.is_none());
-        protected.next_back().map(|past| (past.checkpoint, past.survives))
+        // What a restart has superseded is not counted there.
+        let (checkpoint, _) = self.cost.as_ref()?.protected?;
+        let past = self.checkpoints.iter().rfind(|past| past.checkpoint == checkpoint);
+        Some((checkpoint, past.and_then(|past| past.survives)))
     }
 }
 
@@ -292,7 +294,7 @@ impl Builder {
             }
             LogEvent::Stopping { reason } => self.outcome = Some(reason.to_string()),
             LogEvent::Drained { result: DrainResult::Complete { checkpoint } } => {
-                if let Some(past) = self.checkpoints.get_mut(&checkpoint) {
+                if let Some(past) = self.checkpoints.iter_mut().rfind(|past| past.checkpoint == checkpoint) {
                     past.flushed.get_or_insert(time);
                 }
             }
@@ -316,9 +318,7 @@ impl Builder {
                 past.restarted.get_or_insert(time);
                 (past.checkpoint, past.source, past.rebuilt) = (checkpoint, Some(source), rebuilt.len());
             }),
-            AgentEvent::CheckpointStarted { generation, checkpoint } => {
-                self.checkpoint(time, generation, checkpoint).started = time;
-            }
+            AgentEvent::CheckpointStarted { generation, checkpoint } => self.begin(time, generation, checkpoint),
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, millis, .. } => {
                 let past = self.checkpoint(time, generation, checkpoint);
                 (past.complete, past.scheme, past.bytes, past.complete_ms) = (Some(time), Some(scheme), bytes, millis);
@@ -341,11 +341,11 @@ impl Builder {
         }
     }
 
-    fn checkpoint(&mut self, time: Timestamp, generation: Generation, checkpoint: CheckpointId) -> &mut PastCheckpoint {
-        self.checkpoints.entry(checkpoint).or_insert_with(|| PastCheckpoint {
+    fn begin(&mut self, started: Timestamp, generation: Generation, checkpoint: CheckpointId) {
+        self.checkpoints.push(PastCheckpoint {
             checkpoint,
             generation,
-            started: time,
+            started,
             complete: None,
             scheme: None,
             bytes: 0,
@@ -356,7 +356,17 @@ impl Builder {
             flush_ms: None,
             blocked_ms: None,
             dropped: None,
-        })
+        });
+    }
+
+    /// The last one with this id; its beginning may not be in the log.
+    fn checkpoint(&mut self, time: Timestamp, generation: Generation, checkpoint: CheckpointId) -> &mut PastCheckpoint {
+        let known = self.checkpoints.iter().rposition(|past| past.checkpoint == checkpoint);
+        let at = known.unwrap_or_else(|| {
+            self.begin(time, generation, checkpoint);
+            self.checkpoints.len() - 1
+        });
+        &mut self.checkpoints[at]
     }
 
     fn change(&mut self, generation: Generation, change: impl FnOnce(&mut PastGeneration)) {
@@ -384,7 +394,7 @@ impl Builder {
             virtual_nodes: self.virtual_nodes,
             earlier_runs: self.runs.saturating_sub(1),
             generations: self.generations,
-            checkpoints: self.checkpoints.into_values().collect(),
+            checkpoints: self.checkpoints,
             incidents: self.incidents,
             failures: self.failures.into_list(),
             time: TimeUse::of(&phases, cost.as_ref()),

@@ -18,11 +18,19 @@ pub(super) fn time_text(time: Timestamp) -> String {
     utc.with_timezone(&Local).format("%Y-%m-%d %H:%M:%S %:z").to_string()
 }
 
-/// `1h 02min`, `3min 20s`, `4.2 s`.
+/// What local time is ahead of UTC at a time, seconds.
+pub(super) fn offset_seconds(time: Timestamp) -> i32 {
+    let utc = DateTime::from_timestamp_millis(time.millis()).unwrap_or_default();
+    utc.with_timezone(&Local).offset().local_minus_utc()
+}
+
+/// `1h 02min`, `3min 20s`, `4.2 s`, `12 ms`.
 pub(super) fn duration_text(time: Duration) -> String {
     let secs = time.as_secs();
     match secs {
-        0..60 => format!("{:.1} s", time.as_secs_f64()),
+        0 if time < Duration::from_millis(1) => "0 s".to_owned(),
+        0 => format!("{} ms", time.as_millis()),
+        1..60 => format!("{:.1} s", time.as_secs_f64()),
         60..3600 => format!("{}min {:02}s", secs / 60, secs % 60),
         3600..86_400 => format!("{}h {:02}min", secs / 3600, secs % 3600 / 60),
         _ => format!("{}d {:02}h", secs / 86_400, secs % 86_400 / 3600),

@@ -325,6 +325,11 @@ fn beside_spec(reader: &Reader, written: PathBuf) -> PathBuf {
             format!("to continue it write `prefix: {}`; for another job write an absolute path", former.display());
         reader.mistake("prefix", message, help);
     }
+    // The job's state and logs are text.
+    if prefix.to_str().is_none() {
+        let message = format!("the path is not UTF-8: {}", prefix.display());
+        reader.mistake("prefix", message, "write a path of which each character is UTF-8");
+    }
     prefix
 }
 

@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_longlong, c_uchar, c_uint, c_ulonglong, c_void};
 use holdfast_boundary::c::{put, text};
 use holdfast_boundary::{ArgumentError, Boundary, Halt};
 
-use crate::session::{Newest, Said, Session, SessionError, SessionResult};
+use crate::session::{Said, Session, SessionError, SessionResult};
 
 pub const SUCCESS: c_int = 0;
 pub const FAILURE: c_int = 1;
@@ -188,9 +188,9 @@ pub unsafe extern "C" fn holdfast_pairs_update(data: *const c_void, bytes: usize
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn holdfast_pairs_newest_size(bytes: *mut usize) -> c_int {
     found(BOUNDARY.call("holdfast_pairs_newest_size", |session| {
-        let Some(newest) = session.newest()? else { return Ok(None) };
+        let Some((_, content)) = session.newest()? else { return Ok(None) };
         // SAFETY: the caller's promise.
-        unsafe { put(bytes, newest.bytes.len(), "the pointer to the size") }?;
+        unsafe { put(bytes, content.len(), "the pointer to the size") }?;
         Ok::<_, SessionError>(Some(()))
     }))
 }
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn holdfast_pairs_newest(
     sequence: *mut u64,
 ) -> c_int {
     found(BOUNDARY.call("holdfast_pairs_newest", |session| {
-        let Some(Newest { sequence: number, tag: stored, bytes: content }) = session.newest()? else { return Ok(None) };
+        let Some((checkpoint, content)) = session.newest()? else { return Ok(None) };
         // SAFETY: the caller's promise, here and below.
         unsafe { put_wanted(bytes, content.len()) };
         if content.len() > size {
@@ -221,8 +221,8 @@ pub unsafe extern "C" fn holdfast_pairs_newest(
             if !data.is_null() {
                 std::ptr::copy_nonoverlapping(content.as_ptr(), data.cast::<u8>(), content.len());
             }
-            put_wanted(tag, stored);
-            put_wanted(sequence, number);
+            put_wanted(tag, checkpoint.tag);
+            put_wanted(sequence, checkpoint.sequence);
         }
         Ok(Some(()))
     }))

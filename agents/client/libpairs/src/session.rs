@@ -3,13 +3,13 @@
 use std::ffi::c_int;
 
 use holdfast_boundary::ArgumentError;
-use holdfast_pairs_client::{PairCopy, PairsError, Place, ShmError, Side, Woken};
+use holdfast_pairs_client::{Checkpoint, PairCopy, PairsError, Place, ShmError, Side, Woken};
 
 /// The state of the library.
 #[derive(Debug, Default)]
 pub struct Session {
+    /// Once it is awake.
     copy: Option<PairCopy>,
-    awake: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -52,14 +52,6 @@ pub enum SessionError {
 /// The result of a call.
 pub type SessionResult<T> = Result<T, SessionError>;
 
-#[derive(Debug)]
-pub struct Newest {
-    pub sequence: u64,
-    /// What the program stored with it.
-    pub tag: i64,
-    pub bytes: Vec<u8>,
-}
-
 /// What a program says about itself in the functions of the Fault-tolerant Scheme.
 #[derive(Clone, Debug)]
 pub struct Said {
@@ -86,11 +78,11 @@ fn place_of(said: &Said) -> SessionResult<Place> {
 impl Session {
     /// The state before the first call.
     pub const fn new() -> Self {
-        Session { copy: None, awake: false }
+        Session { copy: None }
     }
 
     fn copy(&self) -> SessionResult<&PairCopy> {
-        self.copy.as_ref().filter(|_| self.awake).ok_or(SessionError::NotStarted)
+        self.copy.as_ref().ok_or(SessionError::NotStarted)
     }
 
     /// Registers this process and sleeps until it is its turn. False: it must end.
@@ -110,12 +102,9 @@ impl Session {
             check_index(index, place.index)?;
         }
         let mut copy = PairCopy::register(place)?;
-        let woken = copy.wait()?;
-        if woken == Woken::Awake {
-            self.copy = Some(copy);
-            self.awake = true;
-        }
-        Ok(self.awake)
+        let awake = copy.wait()? == Woken::Awake;
+        self.copy = awake.then_some(copy);
+        Ok(awake)
     }
 
     /// Starts the thread of the heartbeat.
@@ -160,17 +149,16 @@ impl Session {
     }
 
     /// The newest checkpoint that is intact.
-    pub fn newest(&self) -> SessionResult<Option<Newest>> {
-        let newest = self.copy()?.newest_checkpoint()?;
-        Ok(newest.map(|(found, bytes)| Newest { sequence: found.sequence, tag: found.tag, bytes }))
+    pub fn newest(&self) -> SessionResult<Option<(Checkpoint, Vec<u8>)>> {
+        Ok(self.copy()?.newest_checkpoint()?)
     }
 
     /// The newest checkpoint as a number and a layer.
     pub fn newest_number(&self) -> SessionResult<Option<(i64, c_int)>> {
-        let Some(newest) = self.newest()? else { return Ok(None) };
-        let number: Result<[u8; 8], _> = newest.bytes.as_slice().try_into();
-        let number = i64::from_ne_bytes(number.map_err(|_| SessionError::NotANumber(newest.bytes.len()))?);
-        let layer = c_int::try_from(newest.tag).map_err(|_| SessionError::NotALayer(newest.tag))?;
+        let Some((found, bytes)) = self.newest()? else { return Ok(None) };
+        let number: Result<[u8; 8], _> = bytes.as_slice().try_into();
+        let number = i64::from_ne_bytes(number.map_err(|_| SessionError::NotANumber(bytes.len()))?);
+        let layer = c_int::try_from(found.tag).map_err(|_| SessionError::NotALayer(found.tag))?;
         Ok(Some((number, layer)))
     }
 

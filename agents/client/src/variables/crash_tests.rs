@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::calls;
-use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::control::meta::Meta;
 use holdfast_core::crash::{ALL_ERRORS, Subject, Tried};
 use holdfast_core::temporary;
 use holdfast_formats::fti_ff::checkpoint::Checkpoint;
@@ -144,18 +144,7 @@ impl Job {
             }
         }
         let (id, size) = (CheckpointId(u64::from(step)), path.metadata().map_err(text)?.len());
-        let meta = Meta {
-            file: name(),
-            kind: FileKind::Full,
-            size,
-            checkpoint: id,
-            rank: Rank(0),
-            ranks: 1,
-            complete: true,
-            crc: None,
-            output_path: None,
-        };
-        meta.write_unsynced(&path).map_err(text)
+        Meta::of_application(name(), size, id, Rank(0), 1).write_unsynced(&path).map_err(text)
     }
 
     fn save(self, files: &mut CachedFiles, path: &Path, step: u32) -> Result<Image, String> {

@@ -167,25 +167,15 @@ fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<
 }
 
 pub fn fresh() -> Reply {
-    Reply::Restart(Restart {
-        checkpoint: None,
-        source: RestartSource::Fresh,
-        written_by: None,
-        directory: None,
-        files: Vec::new(),
-        level: None,
-        halt: None,
-    })
+    Reply::Restart(Restart::default())
 }
 
 pub fn loaded(checkpoint: u64) -> Reply {
     Reply::Restart(Restart {
         checkpoint: Some(CheckpointId(checkpoint)),
         source: RestartSource::Rebuilt,
-        written_by: None,
         directory: Some(PathBuf::from("/c")),
         files: vec!["r1.ckpt".to_owned()],
-        level: None,
-        halt: None,
+        ..Restart::default()
     })
 }

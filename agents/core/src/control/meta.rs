@@ -86,6 +86,18 @@ impl UnusableFile {
 }
 
 impl Meta {
+    /// Of a complete file of the application whose checksum is not known.
+    pub fn of_application(
+        file: impl Into<String>,
+        size: u64,
+        checkpoint: CheckpointId,
+        rank: Rank,
+        ranks: u32,
+    ) -> Meta {
+        let (file, kind) = (file.into(), FileKind::Full);
+        Meta { file, kind, size, checkpoint, rank, ranks, complete: true, crc: None, output_path: None }
+    }
+
     /// The tree in the original's order: CRC first, if known, then COMPLETE, RANKS, RANK, CKPT, SIZE, TYPE, FILE;
     /// at the end PATH, of a file of an output.
     pub fn to_tree(&self) -> Tree {

@@ -130,24 +130,17 @@ mod tests {
     use crate::redundancy::xor;
 
     fn requested(index: u32, interval: u64) -> Descriptor {
-        Descriptor {
-            enabled: true,
-            index,
-            interval,
-            base: "/tmp".into(),
-            scheme: xor::NAME,
-            numbers: registry::numbers_of(xor::NAME).iter().map(|number| (number.name, number.default)).collect(),
-        }
+        let numbers = registry::numbers_of(xor::NAME).iter().map(|number| (number.name, number.default)).collect();
+        Descriptor { interval, numbers, ..Descriptor::new(index, xor::NAME, "/tmp") }
     }
 
     fn of_rank() -> RankDescriptor {
         RankDescriptor {
-            descriptor: requested(3, 7),
-            directory: "/tmp/user1/scr.1/index.3".into(),
             groups: 2,
             group_id: 4,
             group_size: 4,
             group_rank: 1,
+            ..RankDescriptor::unplaced(requested(3, 7), "/tmp/user1/scr.1/index.3")
         }
     }
 

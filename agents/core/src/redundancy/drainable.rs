@@ -177,7 +177,7 @@ fn judge<'a>(
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::{Descriptor, HeldFile, Holding, NodeName, Protection, SchemeNumbers};
+    use holdfast_model::{Descriptor, HeldFile, Holding, NodeName, Protection};
 
     use super::*;
 
@@ -187,19 +187,11 @@ mod tests {
     fn holding(rank: u32, scheme: Scheme, place: (u32, u32, u32, u32), complete: bool) -> Holding {
         let (groups, group_id, group_size, group_rank) = place;
         let descriptor = RankDescriptor {
-            descriptor: Descriptor {
-                enabled: true,
-                index: 0,
-                interval: 1,
-                base: "/tmp".into(),
-                scheme,
-                numbers: SchemeNumbers::default(),
-            },
-            directory: "/tmp/u/scr.1/index.0".into(),
             groups,
             group_id,
             group_size,
             group_rank,
+            ..RankDescriptor::unplaced(Descriptor::new(0, scheme, "/tmp"), "/tmp/u/scr.1/index.0")
         };
         let files = ["a", "b"].map(|name| HeldFile { name: name.to_owned(), size: 1 });
         Holding {

@@ -290,7 +290,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::control::meta::{FileKind, Meta};
+    use crate::control::meta::Meta;
 
     /// Files of these sizes, of which none has a recorded checksum.
     fn written(directory: &Path, sizes: &[usize]) -> (MemberFiles, Vec<u32>) {
@@ -300,19 +300,7 @@ mod tests {
             let file = format!("f{number}");
             fs::write(directory.join(&file), &bytes).unwrap();
             checksums.push(crc32fast::hash(&bytes));
-            let (kind, size) = (FileKind::Full, *size as u64);
-            let (checkpoint, rank, ranks) = (CheckpointId(1), Rank(0), 1);
-            files.push(Meta {
-                file,
-                kind,
-                size,
-                checkpoint,
-                rank,
-                ranks,
-                complete: true,
-                crc: None,
-                output_path: None,
-            });
+            files.push(Meta::of_application(file, *size as u64, CheckpointId(1), Rank(0), 1));
         }
         (MemberFiles { rank: Rank(0), files }, checksums)
     }

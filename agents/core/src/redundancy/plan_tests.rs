@@ -23,20 +23,13 @@ fn groups(sites: &[Site], scheme: Scheme, set_size: u32) -> Groups {
 
 fn descriptor(groups: &Groups, rank: Rank, set_size: u32) -> RankDescriptor {
     let place = groups.of(rank).unwrap();
+    let descriptor = Descriptor { numbers: numbers(set_size), ..Descriptor::new(0, groups.scheme, "/tmp") };
     RankDescriptor {
-        descriptor: Descriptor {
-            enabled: true,
-            index: 0,
-            interval: 1,
-            base: "/tmp".into(),
-            scheme: groups.scheme,
-            numbers: numbers(set_size),
-        },
-        directory: "/tmp/u/scr.1/index.0".into(),
         groups: place.total,
         group_id: place.group.id,
         group_size: place.group.size(),
         group_rank: place.index,
+        ..RankDescriptor::unplaced(descriptor, "/tmp/u/scr.1/index.0")
     }
 }
 

@@ -28,17 +28,10 @@ pub fn protection<'a>(
 mod tests {
     use super::*;
     use crate::redundancy::{local, partner, xor};
-    use holdfast_model::{Descriptor, Scheme, SchemeNumbers};
+    use holdfast_model::{Descriptor, Scheme};
 
     fn of(scheme: Scheme, complete: bool, files: &[&str]) -> Protection {
-        let descriptor = Descriptor {
-            index: 0,
-            enabled: true,
-            interval: 1,
-            base: "/tmp".into(),
-            scheme,
-            numbers: SchemeNumbers::default(),
-        };
+        let descriptor = Descriptor::new(0, scheme, "/tmp");
         let directory = "/tmp/u/scr.1/index.0".into();
         let descriptor = RankDescriptor { descriptor, directory, groups: 1, group_id: 0, group_size: 4, group_rank: 1 };
         protection(&descriptor, complete, files.iter().copied())

@@ -19,14 +19,8 @@ pub struct Survival {
 impl Survival {
     /// Of groups that were formed of ranks on these sites, as this descriptor asks.
     pub fn of(groups: &Groups, sites: &[Site], asked: &Descriptor) -> Survival {
-        let unplaced = RankDescriptor {
-            descriptor: Descriptor { scheme: groups.scheme, ..asked.clone() },
-            directory: String::new(),
-            groups: 0,
-            group_id: 0,
-            group_size: 0,
-            group_rank: 0,
-        };
+        let asked = Descriptor { scheme: groups.scheme, ..asked.clone() };
+        let unplaced = RankDescriptor::unplaced(asked, String::new());
         let mut descriptors = vec![unplaced; sites.len()];
         groups.describe(&mut descriptors);
         let Some(scheme) = get(groups.scheme) else { return Survival { nodes: 0, domains: 0 } };
@@ -88,8 +82,7 @@ mod tests {
 
     fn of_sites(scheme: holdfast_model::Scheme, set_size: u32, failures: u32, sites: &[Site]) -> (usize, usize) {
         let of_set = [(SET_SIZE.name, set_size), (rs::FAILURES.name, failures)];
-        let numbers: SchemeNumbers = of_set.into_iter().collect();
-        let asked = Descriptor { index: 0, enabled: true, base: "/c".to_owned(), scheme, interval: 1, numbers };
+        let asked = Descriptor { numbers: of_set.into_iter().collect(), ..Descriptor::new(0, scheme, "/c") };
         let groups = form(sites, GroupRules::of(&asked)).unwrap();
         let Survival { nodes, domains } = Survival::of(&groups, sites, &asked);
         (nodes, domains)
@@ -120,9 +113,7 @@ mod tests {
         assert_eq!(of_sites(partner::NAME, 4, 0, &sites), (1, 1));
         // Neighbours on one node are lost together.
         let moved = [0, 1, 1, 2].map(Site::on_node);
-        let numbers = SchemeNumbers::default();
-        let base = "/c".to_owned();
-        let asked = Descriptor { index: 0, enabled: true, base, scheme: partner::NAME, interval: 1, numbers };
+        let asked = Descriptor::new(0, partner::NAME, "/c");
         let survival = |sites: &[Site]| {
             Survival::of(&form(&[0, 1, 2, 3].map(Site::on_node), GroupRules::of(&asked)).unwrap(), sites, &asked)
         };

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -28,7 +28,7 @@ use crate::kvtree::file;
 
 /// The payload of the panic with which the user of a store dies.
 #[derive(Debug)]
-pub struct Killed;
+struct Killed;
 
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
@@ -110,8 +110,33 @@ impl MemoryStore {
     }
 
     /// The user dies at the `nth` change from now, counted from 1.
-    pub fn arm(&self, nth: u64) {
+    fn arm(&self, nth: u64) {
         self.lock().left = Some(nth);
+    }
+
+    /// Does this work in forks, whose users are killed at the first, second, … change, until one ends before. `check`
+    /// gets the store that each leaves behind, the number of the change, and whether the work ended before it. Returns
+    /// the number of users that were killed.
+    pub fn killed_at_each_instant(
+        &self,
+        work: impl Fn(&MemoryStore),
+        mut check: impl FnMut(&MemoryStore, u64, bool),
+    ) -> u64 {
+        let mut instant = 1;
+        loop {
+            let killed = self.fork();
+            killed.arm(instant);
+            let ended = match catch_unwind(AssertUnwindSafe(|| work(&killed))) {
+                Ok(()) => true,
+                Err(panic) if panic.is::<Killed>() => false,
+                Err(panic) => resume_unwind(panic),
+            };
+            check(&killed.fork(), instant, ended);
+            if ended {
+                return instant - 1;
+            }
+            instant += 1;
+        }
     }
 
     /// All files by path, with the records as a prefix directory has them.

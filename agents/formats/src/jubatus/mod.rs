@@ -33,7 +33,7 @@ pub use header::{Header, Release};
 pub use name::{IdError, ModelFileName, ModelId};
 pub use scan::{Scan, ScanOptions, scan};
 pub use system_data::SystemData;
-pub use verify::{Judgement, Note, Refusal, Rules, Server, Stage, judge};
+pub use verify::{Judgement, Refusal, Rules, Server, Stage, judge};
 pub use write::{NewModel, write_block, write_model};
 
 use crate::destination::Destination;
@@ -100,7 +100,34 @@ impl Format for Jubatus {
         options: &Options,
         progress: Progress<'_>,
     ) -> Result<Extracted, FormatsError> {
-        extract(path, to, options, progress)
+        let input = Input::open(path)?;
+        let scan = scan_input(&input, ScanOptions::default(), progress)?;
+        let mut extracted = Extracted::default();
+        if let Some(damage) = by_itself(&scan) {
+            extracted.damages.push(damage);
+            if !options.recover {
+                return Ok(extracted);
+            }
+        }
+        if let Some(Ok((system, _))) = scan.system.as_ref().map(|block| &block.data) {
+            to.write("config.json", |out| out.write_all(&system.config))?;
+            extracted.files.push("config.json".to_owned());
+            extracted.bytes += system.config.len() as u64;
+        }
+        if let Some(header) = &scan.header
+            && let Some(offset) = header.user_data_offset()
+            && let Ok(blocks) = &scan.blocks
+            && let Ok(user) = &blocks.user
+            && user.members.is_some_and(|members| members >= 2)
+        {
+            let from = offset.saturating_add(user.model_offset);
+            let bytes = user.model_length;
+            let Ok(()) =
+                to.write_unless_refused::<_, Infallible>("model.msgpack", |out| input.copy(from, bytes, out, |_| {}))?;
+            extracted.files.push("model.msgpack".to_owned());
+            extracted.bytes += bytes;
+        }
+        Ok(extracted)
     }
 }
 
@@ -126,9 +153,7 @@ pub fn verify_for(path: &Path, server: &Server, progress: Progress<'_>) -> Resul
     if let Some(refusal) = judgement.refusal {
         check.damage(refused(refusal));
     }
-    for note in judgement.notes {
-        check.note(Damage::new(note.kind, "model file", note.what));
-    }
+    judgement.notes.into_iter().for_each(|note| check.note(note));
     let user = scan.blocks.as_ref().ok().and_then(|blocks| blocks.user.as_ref().ok());
     if user.is_some_and(|user| !user.is_engine_data_checked) {
         check.unchecked.push("engine data");
@@ -158,40 +183,4 @@ fn place(stage: Stage) -> &'static str {
         Stage::SystemData | Stage::SystemDataVersion | Stage::Type | Stage::Id | Stage::Config => "system data",
         Stage::UserData | Stage::UserDataVersion => "user data",
     }
-}
-
-fn extract(
-    path: &Path,
-    to: &Destination,
-    options: &Options,
-    progress: Progress<'_>,
-) -> Result<Extracted, FormatsError> {
-    let input = Input::open(path)?;
-    let scan = scan_input(&input, ScanOptions::default(), progress)?;
-    let mut extracted = Extracted::default();
-    if let Some(damage) = by_itself(&scan) {
-        extracted.damages.push(damage);
-        if !options.recover {
-            return Ok(extracted);
-        }
-    }
-    if let Some(Ok((system, _))) = scan.system.as_ref().map(|block| &block.data) {
-        to.write("config.json", |out| out.write_all(&system.config))?;
-        extracted.files.push("config.json".to_owned());
-        extracted.bytes += system.config.len() as u64;
-    }
-    if let Some(header) = &scan.header
-        && let Some(offset) = header.user_data_offset()
-        && let Ok(blocks) = &scan.blocks
-        && let Ok(user) = &blocks.user
-        && user.members.is_some_and(|members| members >= 2)
-    {
-        let from = offset.saturating_add(user.model_offset);
-        let bytes = user.model_length;
-        let Ok(()) =
-            to.write_unless_refused::<_, Infallible>("model.msgpack", |out| input.copy(from, bytes, out, |_| {}))?;
-        extracted.files.push("model.msgpack".to_owned());
-        extracted.bytes += bytes;
-    }
-    Ok(extracted)
 }

@@ -10,6 +10,7 @@ use super::header::{FORMAT_VERSION, MAGIC, Release};
 use super::name::{self, ModelFileName};
 use super::scan::{BlockError, Blocks, Scan};
 use super::system_data::{SYSTEM_DATA_VERSION, SystemData, SystemDataForm};
+use crate::file_check::Damage;
 
 /// The only version of every engine's user data.
 pub const USER_DATA_VERSION: u64 = 1;
@@ -103,24 +104,18 @@ pub struct Refusal {
     pub offset: Option<u64>,
 }
 
-/// A finding of interest to users that servers ignore.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
-    /// A stable name: `config`, `id`, `trailing`, `new_string_form`, `system_data_members`.
-    pub kind: &'static str,
-    pub what: String,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Judgement {
     /// The first check that failed.
     pub refusal: Option<Refusal>,
-    pub notes: Vec<Note>,
+    /// Findings of interest to users that servers ignore: `config`, `id`, `trailing`, `new_string_form`,
+    /// `system_data_members`.
+    pub notes: Vec<Damage>,
 }
 
 impl Judgement {
     fn note(&mut self, kind: &'static str, what: impl Into<String>) {
-        self.notes.push(Note { kind, what: what.into() });
+        self.notes.push(Damage::new(kind, "model file", what));
     }
 }
 

@@ -153,9 +153,8 @@ fn meta_of(packed: &[u8], checkpoint: CheckpointId, rank: Rank) -> Result<Meta> 
 mod tests {
     use super::*;
 
-    use holdfast_core::control::meta::FileKind;
     use holdfast_core::redundancy::registry;
-    use holdfast_model::{Descriptor, RankDescriptor, SchemeNumbers};
+    use holdfast_model::{Descriptor, RankDescriptor};
     use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
     use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
 
@@ -163,25 +162,12 @@ mod tests {
     const RANK: Rank = Rank(1);
 
     fn meta(name: &str) -> Meta {
-        let (file, crc) = (name.to_owned(), Some(7));
-        Meta {
-            file,
-            kind: FileKind::Full,
-            size: 9,
-            checkpoint: CHECKPOINT,
-            rank: RANK,
-            ranks: 4,
-            complete: true,
-            crc,
-            output_path: None,
-        }
+        Meta { crc: Some(7), ..Meta::of_application(name, 9, CHECKPOINT, RANK, 4) }
     }
 
     fn header(metas: &[Vec<u8>]) -> FilesHeader {
         let scheme = registry::DEFAULT;
-        let base = "/tmp".to_owned();
-        let numbers = SchemeNumbers::default();
-        let descriptor = Descriptor { index: 0, enabled: true, base, scheme, interval: 1, numbers };
+        let descriptor = Descriptor::new(0, scheme, "/tmp");
         let directory = "/tmp/u/scr.17/index.0".to_owned();
         let descriptor = RankDescriptor { descriptor, directory, groups: 1, group_id: 0, group_size: 4, group_rank: 1 };
         let files = metas.iter().map(|packed| Base64(packed.clone())).collect();

@@ -393,9 +393,12 @@ async fn change_halt(
     Message(change): Message<HaltChange>,
 ) -> Answer<HaltState> {
     let agent = collectives.agent.clone();
-    let (change_there, of) = (collectives.clone(), change);
-    let state = blocking(move || agent.halt.change(&of, &moment(&change_there))).await??;
-    collectives.halt_changed();
+    let is_change = change != HaltChange::default();
+    let there = collectives.clone();
+    let state = blocking(move || agent.halt.change(&change, &moment(&there))).await??;
+    if is_change {
+        collectives.halt_changed();
+    }
     Ok(Json(state))
 }
 

@@ -74,6 +74,7 @@ async fn the_orchestrator_gets_inventory_health_and_halt_conditions() {
     let changed: HaltState = served.post(HALT, &change).await;
     assert_eq!(changed.met.as_deref(), Some("JOB_HALTED"));
     assert_eq!(served.get::<HaltState>(HALT).await, changed);
+    assert_eq!(served.post::<HaltState>(HALT, &HaltChange::default()).await, changed);
     assert_eq!(served.unauthenticated(), 0);
 }
 

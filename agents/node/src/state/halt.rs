@@ -176,6 +176,10 @@ impl HaltKeeper {
     /// # Errors
     /// When the file cannot be changed; it is then as it was.
     pub fn change(&self, change: &HaltChange, moment: &Moment) -> Result<HaltState, ControlError> {
+        // The request for the present state, which is asked for before each launch.
+        if *change == HaltChange::default() {
+            return Ok(self.state(moment));
+        }
         self.update(moment, |file| {
             for condition in &change.unset {
                 file.unset(*condition);

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::control::meta::Meta;
 use holdfast_core::crash::{EXHAUSTED, Subject, write_file};
 use holdfast_core::temporary;
 use holdfast_model::{CheckpointId, Locations, Rank};
@@ -52,10 +52,7 @@ fn take_checkpoint(store: &Store, id: CheckpointId) -> Result<(), String> {
     }
     for rank in RANKS {
         for (file, path) in file_paths(store, id, rank) {
-            let (kind, ranks) = (FileKind::Full, RANKS.len() as u32);
-            let meta =
-                Meta { file, kind, size: 4, checkpoint: id, rank, ranks, complete: true, crc: None, output_path: None };
-            meta.write_unsynced(&path).map_err(text)?;
+            Meta::of_application(file, 4, id, rank, RANKS.len() as u32).write_unsynced(&path).map_err(text)?;
         }
         store.set_expected(id, rank, rank, FILES).map_err(text)?;
     }

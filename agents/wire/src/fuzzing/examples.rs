@@ -174,14 +174,8 @@ pub fn peer_hello(token: &[u8], generation: Generation, purpose: Purpose) -> Pee
 }
 
 fn descriptor() -> RankDescriptor {
-    let descriptor = Descriptor {
-        index: 0,
-        enabled: true,
-        base: BASE.to_owned(),
-        scheme: Scheme::new("XOR"),
-        interval: 1,
-        numbers: [(NumberName::new("SET_SIZE"), 2)].into_iter().collect(),
-    };
+    let numbers = [(NumberName::new("SET_SIZE"), 2)].into_iter().collect();
+    let descriptor = Descriptor { numbers, ..Descriptor::new(0, Scheme::new("XOR"), BASE) };
     let directory = format!("{BASE}/u/scr.{JOB}/index.0");
     RankDescriptor { descriptor, directory, groups: 1, group_id: 0, group_size: 2, group_rank: 0 }
 }

@@ -46,7 +46,7 @@ const MODULE_MARK: &str = "# Installed by `holdfast compat install`";
 pub(super) fn run(args: &InstallArgs, output: Style) -> Result<u8, Failure> {
     let program = program::ourselves().map_err(|error| Failure::of(exit::UNAVAILABLE, &error))?;
     let (installed, removed) = change(args, &program)?;
-    let fields = json!({"directory": args.directory, "installed": installed, "removed": removed});
+    let fields = json!({"directory": args.directory.display().to_string(), "installed": installed, "removed": removed});
     output.result(&report(fields, |to| {
         let directory = printable(&args.directory.display().to_string());
         for (names, verb) in [(&installed, "installed in"), (&removed, "removed from")] {

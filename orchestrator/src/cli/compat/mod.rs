@@ -81,17 +81,13 @@ Examples:
   holdfast compat install /usr/local/bin
   holdfast compat install --remove /usr/local/bin
 
-JSON: {version, directory, installed: [name…], removed: [name…]}
-
 Exit codes: 0; 69 a file that is not such a link has the name of a command")]
     Install(InstallArgs),
     /// List the commands, and how each differs from SCR's
     #[command(after_help = "\
 Examples:
   holdfast compat list
-  holdfast compat list --json | jq -r '.commands[].name'
-
-JSON: {version, commands: [{name, about, difference}…]}")]
+  holdfast compat list --json | jq -r '.commands[].name'")]
     List,
     #[command(external_subcommand)]
     Run(Vec<OsString>),

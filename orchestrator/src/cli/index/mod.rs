@@ -49,11 +49,7 @@ Examples:
 Flags: c complete, x incomplete; f a restart from it failed: the lines below say when and why (`holdfast index restore`
 takes it back). Behind the directory: the level of a checkpoint of variables, and `kept` (`holdfast index keep`)
 
-An index that was lost is made again from the directories of your checkpoints first.
-
-JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, level, kept, flushed, \
-fetched: [time…], failed: [time…], reasons: [text | null…]}…]}; of a job of several steps \
-also steps: [{name, prefix, current, checkpoints}…]")]
+An index that was lost is made again from the directories of your checkpoints first.")]
     List(JobSelection),
     /// Check a checkpoint directory, rebuild missing files if possible, and add it to the index
     #[command(after_help = "\
@@ -63,9 +59,6 @@ Examples:
                                             show whether it is complete, and what would be rebuilt
   holdfast index add --copy scr.2026-11-20_10:26:07.1145655.3
                                             a colleague's: copy it, and add the copy
-
-JSON: {version, directory, id, ranks, outcome, complete, rebuilt: [rank…], reasons: [text…], damaged: [text…], \
-unplaced, dry_run}; unplaced: {directory, path, files}: files of an output that are not at their paths, or null
 
 Exit codes: 0 complete; 65 incomplete, or nothing in it can be used; 73 complete, but files of the output are not at \
 their paths, because something else is there: `holdfast index place`")]
@@ -77,8 +70,6 @@ Examples:
   holdfast index current job.yaml
   holdfast index current scr.2026-11-20_10:26:07.1145655.2 job.yaml
   holdfast index current --unset            the newest complete one is used then
-
-JSON: {version, current, dry_run}
 
 Exit codes: 0 shown, set or removed; 69 no checkpoint is current")]
     Current(CurrentArgs),
@@ -93,9 +84,6 @@ A run and a drain put them there, too, but never replace a file that no dataset 
 one. The output is complete nevertheless: its files stay in the directory of the dataset. Files of other users are never
 replaced.
 
-JSON: {version, directory, placed, unplaced, dry_run}; placed: number of files; unplaced: {directory, path, files}: \
-those that are still not at their paths, or null
-
 Exit codes: 0 all files are at their paths; 69 the dataset is not complete or belongs to another user; 73 something \
 else is at the path of a file")]
     Place(place::PlaceArgs),
@@ -108,8 +96,6 @@ Examples:
 A mark is set when a restart finds the data damaged. After a repair, or if the cause was another one, `holdfast verify`
 and `holdfast index add --rescan` check the files.
 
-JSON: {version, restored, reasons: [text | null…], dry_run}; reasons: why the restarts failed
-
 Exit codes: 0 restored; 69 the index does not list it, or it has no mark")]
     Restore(ChangedEntry),
     /// Keep a checkpoint: neither `checkpoint.flush.keep` nor `holdfast index prune` deletes it
@@ -121,16 +107,12 @@ Examples:
 `holdfast index release` takes it back. The mark is in the index: `holdfast index drop`, and the loss of the index, take
 it away.
 
-JSON: {version, directory, kept, changed, dry_run}
-
 Exit codes: 0 it is kept; 69 the index does not list it")]
     Keep(ChangedEntry),
     /// Take back `holdfast index keep`
     #[command(after_help = "\
 Examples:
   holdfast index release scr.2026-11-20_10:26:07.1145655.3
-
-JSON: {version, directory, kept, changed, dry_run}
 
 Exit codes: 0 it is not kept; 69 the index does not list it")]
     Release(ChangedEntry),
@@ -139,9 +121,7 @@ Exit codes: 0 it is not kept; 69 the index does not list it")]
 Examples:
   holdfast index drop scr.2026-11-20_10:26:07.1145655.1
 
-If the checkpoint is the current one, the link `scr.current` is removed too, because a restart would follow it.
-
-JSON: {version, dropped, unset_current, dry_run}")]
+If the checkpoint is the current one, the link `scr.current` is removed too, because a restart would follow it.")]
     Drop(ChangedEntry),
     /// Delete checkpoints: their files and their entries in the index
     #[command(after_help = "\
@@ -155,9 +135,7 @@ The current checkpoint is not deleted, and neither is one that a job may be writ
 Without --yes you are asked, which needs a terminal.
 
 Files of an output that are outside its directory, at the paths that the application named, are listed and deleted with
-it.
-
-JSON: {version, deleted: [{directory, id, outside: [path…]}…], dry_run}")]
+it.")]
     Delete(removal::DeleteArgs),
     /// Delete old, incomplete or failed checkpoints
     #[command(after_help = "\
@@ -168,9 +146,7 @@ Examples:
 At least one rule is needed. The current checkpoint is never deleted, and neither is one that a job may be writing or
 that `holdfast index keep` keeps, nor, by --keep, a dataset that the application declared as output. Temporary files
 that killed processes left are removed, too. Files outside the directory of a checkpoint are listed and deleted
-with it. What belongs to other users is left alone. Without --yes you are asked, which needs a terminal.
-
-JSON: {version, deleted: [{directory, id, outside: [path…], reason: old | incomplete | failed}…], dry_run}")]
+with it. What belongs to other users is left alone. Without --yes you are asked, which needs a terminal.")]
     Prune(removal::PruneArgs),
 }
 

@@ -69,11 +69,7 @@ Exit codes:
    0  the job survived the fault; compared files are identical
   65  it began from the beginning, or a compared file differs
   69  the fault was not injected, or a file could not be compared
-  75  the job did not recover within the limit or on the nodes that were left; otherwise as `run`
-
-JSON: {version, job, fault, outcome, exit_code, injected, lost: [{node, ranks}…], detected_ms, \
-ended_generation, restored: {checkpoint, source, rebuilt, moved, after_ms, lost_work_ms}, next_checkpoint, \
-checkpoints_since, compared: [{file, result, at, reason}…], directory}")]
+  75  the job did not recover within the limit or on the nodes that were left; otherwise as `run`")]
 pub struct RehearseArgs {
     /// The job spec
     #[arg(value_name = "SPEC")]

@@ -22,7 +22,7 @@ use holdfast_core::store::DirectoryName;
 use holdfast_core::store::{DatasetFiles, FoundFile, ListedFile, OpenDataset, PosixDataset, StoredFile};
 use holdfast_model::{
     CheckpointId, ContainerPlaces, ContainerRequest, Dataset, Descriptor, HeldFile, Holding, Inventory, Locations,
-    NodeName, OutputPath, PackedRank, Protection, Rank, RankDescriptor, RankPlace, Scheme, SchemeNumbers,
+    NodeName, OutputPath, PackedRank, Protection, Rank, RankDescriptor, RankPlace, Scheme,
 };
 use holdfast_wire::agent::{AgentEvent, CopyReply};
 
@@ -537,19 +537,10 @@ impl World {
             protection: Protection::Scheme(self.scheme),
             partner_of,
             descriptor: Some(RankDescriptor {
-                descriptor: Descriptor {
-                    index: 0,
-                    enabled: true,
-                    interval: 1,
-                    base: "/tmp".to_owned(),
-                    scheme: self.scheme,
-                    numbers: SchemeNumbers::default(),
-                },
-                directory: "/tmp/u/scr.1/index.0".to_owned(),
                 groups: 1,
-                group_id: 0,
                 group_size: self.nodes,
                 group_rank: rank.0,
+                ..RankDescriptor::unplaced(Descriptor::new(0, self.scheme, "/tmp"), "/tmp/u/scr.1/index.0")
             }),
             files: vec![HeldFile { name: file(rank), size: 10 }],
         }

@@ -310,11 +310,10 @@ impl Shared {
                 let restart = Restart {
                     checkpoint,
                     source: checkpoint.map_or(RestartSource::Fresh, |_| RestartSource::Cache),
-                    written_by: None,
                     directory: checkpoint.map(|id| self.checkpoint_directory(id)),
                     files: files.unwrap_or_default(),
-                    level: None,
                     halt: state.halt(),
+                    ..Restart::default()
                 };
                 (rank, Reply::Restart(restart))
             })

@@ -51,8 +51,7 @@ macro_rules! mapping {
             if !is_written || !TRACKED.may_contain(descriptor) || !process::follows_descriptors() {
                 return call();
             }
-            let changed = process::with_session(|session| session.change(descriptor));
-            if super::code(changed.unwrap_or(Ok(()))) != 0 {
+            if !super::prepare(descriptor) {
                 return MAP_FAILED;
             }
             let mapped = call();

@@ -18,6 +18,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::process;
+use crate::tracked::UNCHANGED;
 
 /// Called by the loader before `main`.
 #[used]
@@ -77,6 +78,15 @@ fn with_content<T>(matched: &Matched, absent: T, call: impl Fn(Option<&CString>)
         }
         Some(Target::OwnName) | None => call(None),
     }
+}
+
+/// A file that was opened for update is going to be written to. False if it cannot be; the error number has the reason.
+fn prepare(descriptor: RawFd) -> bool {
+    if !UNCHANGED.may_contain(descriptor) || !process::follows_descriptors() {
+        return true;
+    }
+    let changed = process::with_session(|session| session.change(descriptor));
+    code(changed.unwrap_or(Ok(()))) == 0
 }
 
 /// The return code of a function that sets `errno`.

@@ -184,12 +184,9 @@ streams! {
 pub unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: as promised by the caller.
     unsafe {
-        if UNCHANGED.may_contain(descriptor) && process::follows_descriptors() && flags_of(mode) != O_RDONLY {
-            // The writes of a stream cannot be seen.
-            let changed = process::with_session(|session| session.change(descriptor));
-            if super::code(changed.unwrap_or(Ok(()))) != 0 {
-                return std::ptr::null_mut();
-            }
+        // The writes of a stream cannot be seen.
+        if UNCHANGED.may_contain(descriptor) && flags_of(mode) != O_RDONLY && !super::prepare(descriptor) {
+            return std::ptr::null_mut();
         }
         next::fdopen(descriptor, mode)
     }

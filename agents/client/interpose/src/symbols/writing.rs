@@ -9,6 +9,7 @@ use libc::{
     ssize_t,
 };
 
+use super::prepare;
 use crate::tracked::{TRACKED, UNCHANGED};
 use crate::{next, process};
 
@@ -43,15 +44,6 @@ fn changing<T: Copy>(descriptor: RawFd, refused: T, call: impl Fn() -> T, outcom
     };
     next::set_errno(code);
     result
-}
-
-/// A file that was opened for update is going to be written to. False if it cannot be; the error number has the reason.
-fn prepare(descriptor: RawFd) -> bool {
-    if !UNCHANGED.may_contain(descriptor) || !process::follows_descriptors() {
-        return true;
-    }
-    let changed = process::with_session(|session| session.change(descriptor));
-    super::code(changed.unwrap_or(Ok(()))) == 0
 }
 
 fn failure() -> Outcome {

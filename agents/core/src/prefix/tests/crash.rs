@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
@@ -28,7 +28,7 @@ use crate::prefix::{Summary, delete, index, summary};
 use crate::redundancy::directory;
 use crate::store::dataset_files::read_meta;
 use crate::store::dataset_files::write_meta;
-use crate::store::memory::{Killed, MemoryStore};
+use crate::store::memory::MemoryStore;
 use crate::store::{DatasetAccess, DatasetFiles, DatasetStore, FoundFile, OpenDataset, PosixStore};
 use holdfast_model::{CheckpointId, Dataset, OutputPath, Rank};
 
@@ -315,16 +315,6 @@ pub(super) fn digests(world: &dyn TestStore) -> BTreeMap<String, String> {
     world.files().into_iter().map(|(path, bytes)| (path.clone(), digest(&path, &bytes))).collect()
 }
 
-/// Does a caller's work in a store in memory until its user is killed at this instant; true if it ended before.
-fn work_until(store: &MemoryStore, caller: Caller, instant: u64) -> bool {
-    store.arm(instant);
-    match catch_unwind(AssertUnwindSafe(|| caller.work(store))) {
-        Ok(()) => true,
-        Err(panic) if panic.is::<Killed>() => false,
-        Err(panic) => resume_unwind(panic),
-    }
-}
-
 /// The temporary files below a directory, those in Holdfast's own directory included.
 fn temporary_files(directory: &std::path::Path) -> usize {
     let files = holdfast_testkit::files_below(directory).into_iter();
@@ -378,22 +368,18 @@ fn kill_at_every_instant(caller: Caller) {
     caller.work(&undisturbed);
     caller.check_state(&undisturbed, 0);
     let expected = digests(&undisturbed);
-    let mut instant = 1;
-    loop {
-        let killed = prepared.fork();
-        let ended = work_until(&killed, caller, instant);
-        let world = killed.fork();
-        caller.check_state(&world, instant);
+    let check = |world: &MemoryStore, instant: u64, ended: bool| {
+        caller.check_state(world, instant);
         if ended {
-            break;
+            return;
         }
-        caller.work(&world);
-        caller.check_state(&world, instant);
+        caller.work(world);
+        caller.check_state(world, instant);
         assert_eq!(world.staged(), 0, "{caller:?} killed at {instant} and repeated");
-        assert_eq!(digests(&world), expected, "{caller:?} killed at {instant} and repeated");
-        instant += 1;
-    }
-    assert!(instant > 2, "{caller:?}: only {} instants", instant - 1);
+        assert_eq!(digests(world), expected, "{caller:?} killed at {instant} and repeated");
+    };
+    let instants = prepared.killed_at_each_instant(|store| caller.work(store), check);
+    assert!(instants > 1, "{caller:?}: only {instants} instants");
 }
 
 /// How many calls are left out between two that fail: with `HOLDFAST_TEST_EVERY_CALL`, none.

@@ -288,15 +288,9 @@ fn drained_files(id: u64, ranks: u32, set_size: u32) -> Vec<(String, Vec<u8>)> {
 }
 
 fn app_meta(id: u64, rank: u32, ranks: u32, data: &[u8], crc: bool) -> Meta {
+    let file = format!("rank_{rank}.ckpt");
     Meta {
-        file: format!("rank_{rank}.ckpt"),
-        kind: FileKind::Full,
-        size: data.len() as u64,
-        checkpoint: CheckpointId(id),
-        rank: Rank(rank),
-        ranks,
-        complete: true,
         crc: crc.then(|| crc32fast::hash(data)),
-        output_path: None,
+        ..Meta::of_application(file, data.len() as u64, CheckpointId(id), Rank(rank), ranks)
     }
 }

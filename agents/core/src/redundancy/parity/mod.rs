@@ -16,6 +16,8 @@
 pub mod code;
 pub mod encode;
 pub mod file;
+#[cfg(test)]
+pub mod fixtures;
 pub mod greeting;
 pub mod header;
 pub(super) mod in_directory;

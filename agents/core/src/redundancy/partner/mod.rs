@@ -127,22 +127,8 @@ mod tests {
 
     #[test]
     fn ranks_that_moved_to_nodes_of_one_rack_are_copied_to_other_nodes() {
-        let asked = Descriptor {
-            index: 0,
-            enabled: true,
-            base: "/c".to_owned(),
-            scheme: NAME,
-            interval: 1,
-            numbers: hop_distance(1),
-        };
-        let described = RankDescriptor {
-            descriptor: asked,
-            directory: "/c/d".to_owned(),
-            groups: 0,
-            group_id: 0,
-            group_size: 0,
-            group_rank: 0,
-        };
+        let asked = Descriptor { numbers: hop_distance(1), ..Descriptor::new(0, NAME, "/c") };
+        let described = RankDescriptor::unplaced(asked, "/c/d");
         let sites: Vec<Site> = (0..4).map(|node| Site { node, domain: 0 }).collect();
         let groups = Partner.regroup(&sites, &mut [(); 4].map(|()| described.clone())).unwrap();
         assert_eq!(NeighbourCopy::of_groups(&groups, &sites).len(), 4);

@@ -2,107 +2,23 @@
 //! damaged survivor is always detected.
 
 use std::fs;
-use std::fs::File;
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::thread;
 
-use holdfast_model::{CheckpointId, Descriptor, Rank, RankDescriptor, SchemeNumbers};
+use holdfast_model::{Descriptor, Rank, RankDescriptor, SchemeNumbers};
 use holdfast_testkit::files_below;
 use proptest::prelude::*;
 
 use super::{FAILURES, NAME, PARITY, Rs};
-use crate::control::meta::{FileKind, Meta};
 use crate::galois::Element;
 use crate::redundancy::directory::rebuild_in_pieces;
 use crate::redundancy::files::{MemberFiles, SetId};
 use crate::redundancy::groups::{GroupRules, Groups, Site};
-use crate::redundancy::logical::LogicalFile;
 use crate::redundancy::numbers::SET_SIZE;
 use crate::redundancy::parity::code::Code;
-use crate::redundancy::parity::encode::encode_member;
-use crate::redundancy::parity::file::ParityFile;
+use crate::redundancy::parity::fixtures::{ID, content, dataset, encoded_set, go_on};
 use crate::redundancy::parity::header::{ParityHeader, chunk_size};
-use crate::redundancy::parity::member::Member;
 use crate::redundancy::registry::{self, form};
 use crate::redundancy::{RedundancyError, RedundancyScheme as _};
-use crate::store::{DatasetFiles, PosixDataset};
-
-const ID: CheckpointId = CheckpointId(5);
-
-fn go_on(_: u64, _: u64) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-fn dataset(directory: &Path) -> Arc<dyn DatasetFiles> {
-    Arc::new(PosixDataset::at(directory).unwrap())
-}
-
-fn content(rank: u32, file: u32, size: usize) -> Vec<u8> {
-    holdfast_testkit::application_bytes(ID.0, rank, file, size)
-}
-
-/// Writes the files of a set with these sizes into one directory, encodes it around a ring, and writes all meta files.
-fn encoded_set(directory: &Path, sizes: &[Vec<usize>], failures: u32, piece: usize) {
-    let n = sizes.len() as u32;
-    let files: Vec<MemberFiles> = sizes
-        .iter()
-        .zip(0u32..)
-        .map(|(sizes, rank)| {
-            let written = sizes.iter().zip(0u32..).map(|(size, number)| {
-                let (file, bytes) = (format!("r{rank}.f{number}"), content(rank, number, *size));
-                fs::write(directory.join(&file), bytes).unwrap();
-                let (kind, size, rank) = (FileKind::Full, *size as u64, Rank(rank));
-                let (checkpoint, ranks, complete) = (ID, n, true);
-                Meta { file, kind, size, checkpoint, rank, ranks, complete, crc: None, output_path: None }
-            });
-            MemberFiles { rank: Rank(rank), files: written.collect() }
-        })
-        .collect();
-    let chunk = chunk_size(files.iter().map(|of| of.total_bytes().unwrap()).max().unwrap(), n, failures);
-    let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..n).map(|_| sync_channel(1)).unzip();
-    receivers.rotate_right(1);
-    thread::scope(|scope| {
-        for (index, (mut right, mut left)) in (0..n).zip(senders.into_iter().zip(receivers)) {
-            let files = &files;
-            scope.spawn(move || {
-                let of = |distance: u32| files[((index + n - distance) % n) as usize].clone();
-                let mut header = ParityHeader {
-                    scheme: &PARITY,
-                    chunk,
-                    checkpoint: ID,
-                    ranks: n,
-                    members: (0..n).map(Rank).collect(),
-                    current: of(0),
-                    left: (1..=failures).map(of).collect(),
-                };
-                let mut data = LogicalFile::open(directory, index, &header.current).unwrap();
-                let member = Member { failures, piece, checksums: true, ..Member::new(index, n, chunk) };
-                let path = directory.join(PARITY.file_name(0, n, index));
-                let mut out = File::create(&path).unwrap();
-                let (into, mut go_on) = ((path.as_path(), &mut out), |_| ControlFlow::Continue(()));
-                let written =
-                    encode_member(&member, &mut header, &mut data, &mut left, &mut right, into, &mut go_on).unwrap();
-                let bytes = fs::read(&path).unwrap();
-                assert_eq!((written.bytes, written.crc), (bytes.len() as u64, crc32fast::hash(&bytes)));
-                written.meta(&header, true).write(&path).unwrap();
-                assert_eq!(
-                    ParityFile::open(&PARITY, directory, path.file_name().unwrap().to_str().unwrap()).unwrap().header,
-                    header
-                );
-                for meta in header.known().flat_map(|(_, of)| &of.files) {
-                    let bytes = fs::read(directory.join(&meta.file)).unwrap();
-                    assert_eq!(meta.crc, Some(crc32fast::hash(&bytes)), "{}", meta.file);
-                }
-                for meta in &header.current.files {
-                    meta.write(&directory.join(&meta.file)).unwrap();
-                }
-            });
-        }
-    });
-}
 
 /// The chunks of redundancy data of a member, by the definition: bit by bit.
 fn defined(sizes: &[Vec<usize>], failures: u32, index: u32, chunk: usize) -> Vec<u8> {
@@ -168,7 +84,7 @@ fn every_loss_pattern_of_small_sets_is_restored_with_its_redundancy() {
     for (members, failures) in [(2_u32, 1_u32), (3, 1), (3, 2), (4, 2), (4, 3), (5, 2)] {
         let work = tempfile::tempdir().unwrap();
         let sizes: Vec<Vec<usize>> = (0..members as usize).map(|rank| vec![rank * 31, 0, 70]).collect();
-        encoded_set(work.path(), &sizes, failures, 64);
+        encoded_set(&PARITY, work.path(), &sizes, failures, 64);
         for mask in 1_u32..1 << members {
             let lost: Vec<u32> = (0..members).filter(|member| mask >> member & 1 == 1).collect();
             if lost.len() <= failures as usize {
@@ -199,7 +115,7 @@ fn header_of_more_members_than_the_code_has_places_is_refused() {
 #[test]
 fn one_loss_more_than_declared_is_refused_and_changes_nothing() {
     let work = tempfile::tempdir().unwrap();
-    encoded_set(work.path(), &[vec![100], vec![50], vec![70], vec![1]], 2, 64);
+    encoded_set(&PARITY, work.path(), &[vec![100], vec![50], vec![70], vec![1]], 2, 64);
     lose(work.path(), 4, &[0, 1, 3]);
     let before = files_below(work.path());
     let set = SetId { scheme: NAME, group_id: 0, members: 4 };
@@ -222,7 +138,7 @@ proptest! {
         let n = sizes.len();
         let failures = failures.min(n as u32 - 1);
         let work = tempfile::tempdir().unwrap();
-        encoded_set(work.path(), &sizes, failures, pieces.0);
+        encoded_set(&PARITY, work.path(), &sizes, failures, pieces.0);
         for index in 0..n as u32 {
             let file = fs::read(work.path().join(PARITY.file_name(0, n as u32, index))).unwrap();
             let largest: usize = sizes.iter().map(|of| of.iter().sum()).max().unwrap();
@@ -261,9 +177,9 @@ fn formed(nodes: &[u32], set_size: u32, failures: u32) -> Groups {
 
 fn tolerance(set_size: u32, failures: u32) -> u32 {
     let numbers = numbers(8, failures);
-    let (base, directory) = ("/tmp".to_owned(), "/tmp/u/scr.1/index.0".to_owned());
-    let descriptor = Descriptor { index: 0, enabled: true, interval: 1, base, scheme: NAME, numbers };
-    Rs.tolerance(&RankDescriptor { descriptor, directory, groups: 1, group_id: 0, group_size: set_size, group_rank: 0 })
+    let descriptor = Descriptor { numbers, ..Descriptor::new(0, NAME, "/tmp") };
+    let unplaced = RankDescriptor::unplaced(descriptor, "/tmp/u/scr.1/index.0");
+    Rs.tolerance(&RankDescriptor { groups: 1, group_size: set_size, ..unplaced })
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 
+use super::value;
 use crate::fti_ff::checkpoint::Checkpoint;
 use crate::fti_ff::differential::{CheckpointFile, Image, UNIT, VariableSource, Written, file_size};
 use crate::fti_ff::layout::Layout;
@@ -46,14 +47,8 @@ fn check(path: &Path, memory: &Memory) {
     let check = verify::verify(path, &mut |_, _| {}).unwrap();
     assert!(check.is_intact() && check.notes.is_empty(), "{check:?}");
     let file = Checkpoint::open(path).unwrap();
-    let mut stored = BTreeMap::new();
-    for variable in file.variables() {
-        let mut bytes = Vec::new();
-        for (offset, length) in variable.chunks.iter().map(|chunk| chunk.range.unwrap()) {
-            bytes.extend(file.input.bytes_at(offset, length as usize).unwrap());
-        }
-        stored.insert(variable.id, bytes);
-    }
+    let stored: BTreeMap<i32, Vec<u8>> =
+        file.variables().iter().map(|variable| (variable.id, value(&file, variable))).collect();
     assert!(stored == memory.0.iter().cloned().collect(), "the variables differ");
 }
 

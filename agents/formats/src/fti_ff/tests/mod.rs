@@ -36,14 +36,10 @@ pub(super) fn content(id: i32, rank: u32, layers: &[(u32, usize, usize)]) -> Vec
     bytes
 }
 
-/// The bytes of a variable, joined over its containers.
+/// The bytes of a variable.
 pub(super) fn value(checkpoint: &Checkpoint, variable: &Variable) -> Vec<u8> {
-    let mut value = Vec::new();
-    for (offset, bytes) in variable.chunks.iter().filter_map(|chunk| chunk.range) {
-        let mut part = vec![0; usize::try_from(bytes).unwrap()];
-        checkpoint.input.read_at(offset, &mut part).unwrap();
-        value.append(&mut part);
-    }
+    let mut value = vec![0; usize::try_from(variable.size()).unwrap()];
+    checkpoint.read(variable, 0, &mut value).unwrap();
     value
 }
 

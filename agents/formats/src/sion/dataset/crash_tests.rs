@@ -2,12 +2,11 @@
 //! complete can be read, and a repetition completes the rest.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 use chrono::NaiveDateTime;
-use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::control::meta::Meta;
 use holdfast_core::crash::Subject;
 use holdfast_core::kvtree::file::packed;
 use holdfast_core::prefix::inspect::{Completeness, inspect};
@@ -17,7 +16,7 @@ use holdfast_core::prefix::scan::{Scan, ScanOptions, scan};
 use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
 use holdfast_core::prefix::{Summary, index, summary};
 use holdfast_core::store::dataset_files::write_meta;
-use holdfast_core::store::memory::{Killed, MemoryStore};
+use holdfast_core::store::memory::MemoryStore;
 use holdfast_core::store::{DatasetAccess, DatasetStore, DirectoryName, FoundFile, OpenDataset, PosixStore, Staged};
 use holdfast_core::temporary;
 use holdfast_model::{CheckpointId, ContainerRequest, Dataset, PackedRank, Rank};
@@ -45,17 +44,9 @@ fn content(rank: u32) -> Vec<u8> {
 }
 
 fn meta(rank: u32) -> Meta {
-    Meta {
-        file: name(rank),
-        kind: FileKind::Full,
-        size: content(rank).len() as u64,
-        checkpoint: ID,
-        rank: Rank(rank),
-        ranks: RANKS,
-        complete: true,
-        crc: Some(crc32fast::hash(&content(rank))),
-        output_path: None,
-    }
+    let content = content(rank);
+    let crc = Some(crc32fast::hash(&content));
+    Meta { crc, ..Meta::of_application(name(rank), content.len() as u64, ID, Rank(rank), RANKS) }
 }
 
 fn filemap(rank: u32) -> RankFilemap {
@@ -235,27 +226,18 @@ fn interrupt_in_a_directory(caller: Caller) {
 fn kill_at_every_instant(caller: Caller) {
     let prepared = MemoryStore::new();
     caller.prepare(&prepared);
-    let mut instant = 1;
-    loop {
-        let killed = prepared.fork();
-        killed.arm(instant);
-        let ended = match catch_unwind(AssertUnwindSafe(|| caller.work(&killed))) {
-            Ok(()) => true,
-            Err(panic) if panic.is::<Killed>() => false,
-            Err(panic) => resume_unwind(panic),
-        };
-        let world = killed.fork();
-        caller.check(&world, instant);
+    let check = |world: &MemoryStore, instant: u64, ended: bool| {
+        caller.check(world, instant);
         if ended {
-            break;
+            return;
         }
-        caller.work(&world);
-        caller.check(&world, instant);
+        caller.work(world);
+        caller.check(world, instant);
         assert_eq!(world.staged(), 0);
-        result(&world, world.files().into_keys());
-        instant += 1;
-    }
-    assert!(instant > 5, "{caller:?}: only {} instants", instant - 1);
+        result(world, world.files().into_keys());
+    };
+    let instants = prepared.killed_at_each_instant(|store| caller.work(store), check);
+    assert!(instants > 4, "{caller:?}: only {instants} instants");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file::packed;
 use holdfast_core::prefix::inspect::inspect;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
@@ -214,17 +214,8 @@ fn pack(directory: &Path, ranks: &[u32]) {
 
 /// The meta file of the file of a rank, of a checkpoint of three ranks.
 fn meta_of(rank: u32) -> Meta {
-    Meta {
-        file: format!("rank_{rank}.ckpt"),
-        kind: FileKind::Full,
-        size: 900,
-        checkpoint: CheckpointId(4),
-        rank: Rank(rank),
-        ranks: 3,
-        complete: true,
-        crc: Some(crc32fast::hash(&[rank as u8; 900])),
-        output_path: None,
-    }
+    let crc = Some(crc32fast::hash(&[rank as u8; 900]));
+    Meta { crc, ..Meta::of_application(format!("rank_{rank}.ckpt"), 900, CheckpointId(4), Rank(rank), 3) }
 }
 
 /// The file of a rank of that checkpoint, its meta file and its file map.

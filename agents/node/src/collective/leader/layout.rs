@@ -218,14 +218,7 @@ impl Protection {
 
     pub(super) fn descriptors(&self) -> Vec<RankDescriptor> {
         let world = self.groups.groups.iter().map(|group| group.members.len()).sum();
-        let unplaced = RankDescriptor {
-            descriptor: self.descriptor.clone(),
-            directory: self.directory.clone(),
-            groups: 0,
-            group_id: 0,
-            group_size: 0,
-            group_rank: 0,
-        };
+        let unplaced = RankDescriptor::unplaced(self.descriptor.clone(), &self.directory);
         let mut descriptors = vec![unplaced; world];
         self.groups.describe(&mut descriptors);
         descriptors

@@ -39,15 +39,7 @@ async fn join(cx: &Context) -> Result<Reply, CallError> {
     let state = files::halt(cx, HaltWork::Begin { seconds: cx.settings().halt_seconds }).await?;
     if let Some(reason) = spread_halt(cx, state).await? {
         cx.emit(AgentEvent::Halting { generation: cx.generation(), reason: reason.clone() });
-        return Ok(Reply::Restart(Restart {
-            checkpoint: None,
-            source: RestartSource::Fresh,
-            written_by: None,
-            directory: None,
-            files: Vec::new(),
-            level: None,
-            halt: Some(reason),
-        }));
+        return Ok(Reply::Restart(Restart { halt: Some(reason), ..Restart::default() }));
     }
     let found = match prepared::taken(cx).await {
         Some(found) => found?,

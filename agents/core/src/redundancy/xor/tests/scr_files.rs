@@ -22,6 +22,7 @@ use crate::redundancy::logical::LogicalFile;
 use crate::redundancy::lost_member::LostMember;
 use crate::redundancy::parity::encode::encode_member;
 use crate::redundancy::parity::file::ParityFile;
+use crate::redundancy::parity::fixtures::{dataset, go_on as go_on_of};
 use crate::redundancy::parity::header::{ParityHeader, chunk_size};
 use crate::redundancy::parity::member::Member;
 use crate::redundancy::parity::rebuild::{rebuild_root, rebuild_survivor};
@@ -29,7 +30,7 @@ use crate::redundancy::parity::survivor::Survivor;
 use crate::redundancy::xor::PARITY;
 use crate::redundancy::xor::header::{HeaderOrder, rebuilt};
 use crate::redundancy::xor::name::{NAME, XorName};
-use crate::store::{DatasetFiles, OpenDataset, PosixDataset};
+use crate::store::{OpenDataset, PosixDataset};
 
 /// Tree, checkpoint directory, group id.
 type SetKey = (PathBuf, String, u32);
@@ -118,10 +119,6 @@ fn ring(members: usize, capacity: usize) -> Links {
 }
 
 fn go_on(_: u64) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-fn go_on_of(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -294,7 +291,7 @@ fn a_rebuild_at_the_drain_writes_the_same_bytes_as_scr() {
                 last = done;
                 ControlFlow::Continue(())
             };
-            let files = plain(work.path());
+            let files = dataset(work.path());
             let rebuilt = rebuild_in_pieces(&files, set(name), &[missing], 1 << 12, &mut progress).unwrap();
             assert!(last > 0 && rebuilt[0].redundancy[0].crc.is_some());
         }
@@ -321,7 +318,7 @@ fn a_survivor_with_a_wrong_checksum_is_named_and_nothing_is_changed() {
         let work = scratch_copy(&input);
         let before = files_below(work.path());
         let (name, missing) = rebuilds[0];
-        let result = rebuild(&plain(work.path()), set(name), &[missing], &mut go_on_of);
+        let result = rebuild(&dataset(work.path()), set(name), &[missing], &mut go_on_of);
         let Err(RedundancyError::MemberDamaged { rank, path, .. }) = result else { panic!("{result:?}") };
         assert!(path.ends_with(format!("rank_{rank}.ckpt")), "{}", path.display());
         assert_eq!(files_below(work.path()), before);
@@ -337,7 +334,7 @@ fn a_cancelled_rebuild_leaves_no_files() {
     let before = files_below(work.path());
     let (name, missing) = rebuilds[0];
     let mut stop = |_, _| ControlFlow::Break(());
-    let result = rebuild_in_pieces(&plain(work.path()), set(name), &[missing], 500, &mut stop);
+    let result = rebuild_in_pieces(&dataset(work.path()), set(name), &[missing], 500, &mut stop);
     assert!(matches!(result, Err(RedundancyError::Stopped)));
     assert_eq!(files_below(work.path()), before);
 }
@@ -347,7 +344,7 @@ fn impossible_sets_are_refused_without_looking_at_files() {
     let work = tempfile::tempdir().unwrap();
     for (members, missing) in [(0, 0), (1, 0), (4, 4), (u32::MAX, 0)] {
         let set = SetId { scheme: NAME, group_id: 0, members };
-        let result = rebuild(&plain(work.path()), set, &[missing], &mut go_on_of);
+        let result = rebuild(&dataset(work.path()), set, &[missing], &mut go_on_of);
         assert!(matches!(result, Err(RedundancyError::NoSuchMember { .. })), "{members} {missing}");
     }
 }
@@ -453,10 +450,6 @@ fn an_xor_file_that_does_not_fit_is_named() {
     let (mut header, out) = (xor.header.clone(), (Path::new("/cache/1.xor"), &mut Full));
     let result = encode_member(&member, &mut header, &mut data, &mut left, &mut right, out, &mut go_on);
     assert!(result.unwrap_err().to_string().starts_with("cannot write /cache/1.xor: "));
-}
-
-fn plain(directory: &std::path::Path) -> std::sync::Arc<dyn DatasetFiles> {
-    std::sync::Arc::new(PosixDataset::at(directory).unwrap())
 }
 
 fn in_cache(directory: &std::path::Path) -> std::sync::Arc<dyn OpenDataset> {

@@ -259,7 +259,7 @@ async fn finish(context: WorkContext, id: u64, work: LeaderWork, counted: TaskTr
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::{CheckpointId, Descriptor, Generation, Rank, RunNode, Scheme, SchemeNumbers};
+    use holdfast_model::{CheckpointId, Descriptor, Generation, Rank, RunNode, Scheme};
     use holdfast_wire::plan::RunRequest;
     use holdfast_wire::rank::{Call, Reply};
 
@@ -271,14 +271,7 @@ mod tests {
     fn alone() -> RunRequest {
         let mut request = fixture_request(Generation(2), "node1", &[0]);
         request.shared.leader = "node1".into();
-        request.shared.settings.descriptors = vec![Descriptor {
-            enabled: true,
-            index: 0,
-            interval: 1,
-            base: base("node1"),
-            scheme: Scheme::new("LOCAL"),
-            numbers: SchemeNumbers::default(),
-        }];
+        request.shared.settings.descriptors = vec![Descriptor::new(0, Scheme::new("LOCAL"), base("node1"))];
         // What the library left there is of a run of two ranks.
         request.shared.settings.restart.distribute = false;
         request.nodes = Some(vec![RunNode {
