@@ -43,7 +43,7 @@ fn prints_every_case_of_scr_or_a_better_result() {
         let better = BETTER.iter().find(|(case, _)| *case == line).map(|(_, better)| *better);
         if code.trim() == "1" {
             assert_eq!((ran.code, ran.out.as_str()), (64, ""), "{line}");
-            let error = ran.err.trim_start_matches("error: ").split(" for ").next().unwrap().to_owned();
+            let error = ran.err.strip_prefix("error: ").unwrap().split(" for ").next().unwrap().to_owned();
             assert!(printed.contains("Usage:") || printed.to_lowercase().contains(&error), "{line}: {error}");
         } else if line == "-h node1-ib" {
             // It printed node[1]; the name is the same, with or without brackets.

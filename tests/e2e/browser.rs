@@ -54,10 +54,7 @@ fn page_of_a_report_shows_what_the_events_have() {
     assert_eq!(column(&shown, "Generations", 0), of("generation_placed", "generation"));
     assert_eq!(column(&shown, "Generations", 3), [of("restarted", "checkpoint").first().unwrap(), ""]);
     let flushed = column(&shown, "Checkpoints", 8).into_iter().filter(|state| *state == "flushed").count();
-    let mut kept = [of("flushed", "checkpoint"), vec![world.the("drained")["checkpoint"].to_string()]].concat();
-    kept.sort();
-    kept.dedup();
-    assert_eq!(flushed, kept.len(), "{kept:?} in {shown:#}");
+    assert_eq!(flushed, of("flushed", "checkpoint").len(), "{shown:#}");
     assert_eq!(shown["lanes"]["flushes"].as_array().unwrap().len(), world.all("flushed").len());
     assert_eq!(column(&shown, "Nodes", 0).last(), Some(&"node1"));
     assert!(texts(&shown["lanes"]["checkpoints"]).contains(&"checkpoint 5, protected"), "{shown:#}");
@@ -85,7 +82,8 @@ fn page_of_a_report_shows_what_the_events_have() {
     assert_eq!((&shown["covered"], &shown["console"]), (&json!(0), &json!([])));
     assert_eq!(shown["requests"], json!([format!("file://{page}")]));
     assert_ne!(shown["themes"][0], shown["themes"][1]);
-    assert_eq!(shown["narrow"], json!([360, 360]), "no sideways scrolling");
+    let narrow = shown["narrow"].as_array().unwrap();
+    assert!(narrow[0].as_u64() <= narrow[1].as_u64(), "{narrow:?}: no sideways scrolling");
     let ends = shown["ends"].as_array().unwrap();
     assert!(ends[1] != ends[0] && ends[2] != ends[1] && ends[4] != ends[0], "{ends:?}");
     assert_eq!(ends[3], ends[0], "0 shows all of it");

@@ -169,7 +169,7 @@ fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents() 
     world.write("bad.yaml", "run: {comand: [x]}\n");
     let mistaken = world.run(world.holdfast(["check", "--json", "bad.yaml"])).with_code(78).out;
     assert_eq!(refused_by(&of_error, &document("mistaken", &mistaken)), ["[]"], "{mistaken}");
-    assert_eq!(refused_by(&of_error, &document("status", &at_the_end)), ["['']"]);
+    assert_eq!(refused_by(&of_error, &document("status", &at_the_end)), ["['', '']"]);
     for text in [&at_the_end, &missing, &job.command(&["index", "list", "--json"], 0).out] {
         assert_eq!(refused_by(&of_all, &document("any", text)), ["[]"], "{text}");
     }

@@ -32,8 +32,7 @@ Examples:
   holdfast check --reference                print every key with its default and meaning
 
 Exit codes: 0 nothing is wrong; 78 mistakes in the spec, a program that does not exist, or a checkpoint that does not \
-fit
-On errors: {version, error: {message, mistakes: [{file, line, column, key, message, help}…], exit_code, …}}")]
+fit")]
 pub struct CheckArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "reference")]

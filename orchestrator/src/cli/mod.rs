@@ -262,7 +262,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
     }
 }
 
-/// Prints clap's message. Help and version are results; everything else is a usage error, with `--json` also a document.
+/// Prints clap's message. Help and version are results; the rest are usage errors, with `--json` as a document.
 fn usage(error: &clap::Error) -> u8 {
     if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
         let text = error.to_string();

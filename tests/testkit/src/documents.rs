@@ -51,6 +51,9 @@ pub fn document(program: &Path, words: &[String], text: &str) -> Value {
 
 /// True if `name` is of the command: its words are first, apart from options, and each other is an option.
 fn is_of(name: &str, words: &[String]) -> bool {
+    if words.iter().find(|word| !word.starts_with('-')).is_none_or(|first| !name.starts_with(first.as_str())) {
+        return false;
+    }
     let mut plain = words.iter().filter(|word| !word.starts_with('-'));
     let is_option = |word: &str| words.iter().any(|given| given.strip_prefix("--").is_some_and(|given| given == word));
     name.split(' ').all(|word| is_option(word) || plain.next().is_some_and(|given| given == word))
