@@ -329,7 +329,11 @@ impl Page<'_> {
 
     /// A table; its last column is text.
     fn table<const N: usize>(&mut self, title: &str, heads: [&str; N], rows: Vec<[String; N]>) {
-        self.put(format_args!("<h2>{}</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\n<table>\n<thead><tr>", escaped(title)));
+        self.put(format_args!(
+            "<h2>{0}</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\n<table>\n\
+             <thead><tr>",
+            escaped(title)
+        ));
         for (at, head) in heads.into_iter().enumerate() {
             let class = if at + 1 == N { " class=\"left\"" } else { "" };
             self.put(format_args!("<th scope=\"col\"{class}>{head}</th>"));
