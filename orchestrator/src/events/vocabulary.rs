@@ -338,8 +338,7 @@ vocabulary! {
     /// No rank of the generation has called the checkpoint API since its launch (`health.silent_api_after`).
     ApiNotCalled {
         generation: Generation,
-        /// Ranks of earlier generations of the run have: those of this one may hang before their first call.
-        /// Otherwise nothing is protected. Since 1.18.
+        /// Ranks of earlier generations have; if not, nothing is protected. Since 1.18.
         #[serde(default)]
         called_before: bool,
     },
