@@ -39,7 +39,7 @@ impl Documents {
     /// The schema of what a command prints.
     pub fn schema(&self, name: &str) -> Option<Value> {
         let fields = self.entries.get(name).filter(|_| name != SHAPES)?;
-        let mut schema = json!({"$schema": DRAFT, "title": format!("What `holdfast {name} --json` prints")});
+        let mut schema = json!({"$schema": DRAFT, "title": format!("Document of Holdfast: {name}")});
         extend(&mut schema, self.document(fields));
         extend(&mut schema, json!({"definitions": self.shapes()}));
         Some(schema)
@@ -184,7 +184,7 @@ mod tests {
         let known = |words: &&&String| !WITHOUT.contains(&words.as_str());
         assert_eq!(missing.iter().filter(known).collect::<Vec<_>>(), Vec::<&&String>::new());
         // Each word of an entry is that of a command, or chooses one of several documents.
-        let others = ["dry-run", "explain", "resolved", "reference", "prefix", "file", "error"];
+        let others = ["dry-run", "explain", "resolved", "reference", "prefix", "file"];
         for name in documents.names() {
             let command =
                 name.rsplit_once(' ').filter(|(_, last)| others.contains(last)).map_or(name, |(first, _)| first);

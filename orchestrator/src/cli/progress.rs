@@ -62,14 +62,14 @@ impl Bytes {
 
     /// So many bytes more are done, of an unknown number.
     pub(super) fn add(&self, bytes: u64) {
-        self.change(|known| known.done += bytes);
+        self.change(|known| known.done = known.done.saturating_add(bytes));
     }
 
     /// A step of adding a checkpoint directory to the index.
     pub(super) fn step(&self, step: AddStep<'_>) {
         self.change(|known| match step {
             AddStep::Verified { bytes, total } => {
-                known.done += bytes;
+                known.done = known.done.saturating_add(bytes);
                 known.total = total;
             }
             AddStep::Rebuilding { set, bytes, total } => {
@@ -82,7 +82,9 @@ impl Bytes {
         let (done, total) = {
             let mut known = self.known.lock();
             change(&mut known);
-            known.sets.values().fold((known.done, known.total), |all, of| (all.0 + of.0, all.1 + of.1))
+            // Sizes come from files that others may have written.
+            let sum = |all: (u64, u64), of: &(u64, u64)| (all.0.saturating_add(of.0), all.1.saturating_add(of.1));
+            known.sets.values().fold((known.done, known.total), sum)
         };
         if done.max(total) >= LONG_BYTES {
             self.shown.bar(|bar| {
@@ -119,7 +121,7 @@ impl Items {
 
     /// So many bytes more were read.
     pub(super) fn read(&self, bytes: u64) {
-        self.change(|known| known.1 += bytes);
+        self.change(|known| known.1 = known.1.saturating_add(bytes));
     }
 
     /// An item is done.
@@ -191,5 +193,21 @@ impl Shown {
 impl Drop for Shown {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_any_files_can_be_added_up() {
+        let bytes = Bytes::new(Style::Quiet, "dataset");
+        bytes.step(AddStep::Verified { bytes: u64::MAX, total: u64::MAX });
+        bytes.known.lock().sets.insert("set".to_owned(), (u64::MAX, u64::MAX));
+        bytes.add(1);
+        let items = Items::new(Style::Quiet, 2);
+        items.read(u64::MAX);
+        items.read(1);
     }
 }
