@@ -24,14 +24,21 @@ fn client(agent: &ScriptedAgent) -> Result<Client, ClientError> {
     builder.reconnect(Duration::from_secs(20)).init()
 }
 
+/// A client that began without a checkpoint, and the calls that it makes then.
+fn joined(calls: Vec<Act>) -> (ScriptedAgent, Client) {
+    let init = Act::Answer(1, Call::Init, fresh());
+    let agent = ScriptedAgent::start([init].into_iter().chain(calls).collect());
+    let client = client(&agent).unwrap();
+    (agent, client)
+}
+
 #[test]
 fn program_makes_calls_of_scr_manual_with_numbered_collectives() {
     let started =
         Reply::Started { checkpoint: CheckpointId(5), directory: PathBuf::from("/cache/checkpoint.5"), mirrored: None };
     let gathered = Reply::Gathered(vec![Payload::from(b"a".to_vec()), Payload::default(), Payload::from(vec![0, 255])]);
     let completed = Reply::Completed { checkpoint: CheckpointId(5), kept: true, halt: None };
-    let agent = ScriptedAgent::start(vec![
-        Act::Answer(1, Call::Init, fresh()),
+    let (_agent, mut client) = joined(vec![
         Act::Answer(2, Call::Need, Reply::Flag(true)),
         Act::Answer(3, Call::Start, started),
         Act::Answer(3, Call::Route { name: "out/a.ckpt".into() }, Reply::Path("/cache/checkpoint.5/a.ckpt".into())),
@@ -40,7 +47,6 @@ fn program_makes_calls_of_scr_manual_with_numbered_collectives() {
         Act::Answer(6, Call::Allgather { data: Payload::from(b"x".to_vec()) }, gathered),
         Act::Answer(7, Call::Finalize, Reply::Done),
     ]);
-    let mut client = client(&agent).unwrap();
     assert_eq!((client.rank(), client.ranks(), client.enabled()), (Rank(1), 3, true));
     assert_eq!(client.node().unwrap().as_str(), "node7");
     assert_eq!(client.have_restart(), None);
@@ -52,7 +58,6 @@ fn program_makes_calls_of_scr_manual_with_numbered_collectives() {
     assert!(!client.should_exit().unwrap());
     assert_eq!(client.allgather(b"x").unwrap(), [b"a".to_vec(), Vec::new(), vec![0, 255]]);
     client.finalize().unwrap();
-    agent.finished();
 }
 
 #[test]
@@ -85,7 +90,6 @@ fn calls_of_a_forked_process_are_refused_without_a_message_to_the_agent() {
     let mut client = client.lock().unwrap().take().unwrap();
     assert!(client.need_checkpoint().unwrap());
     client.finalize().unwrap();
-    agent.finished();
 }
 
 #[test]
@@ -111,7 +115,6 @@ fn offers_older_checkpoints_until_one_is_accepted() {
     assert_eq!(client.have_restart(), None);
     assert!(matches!(client.start_restart(), Err(ClientError::NoRestart)));
     assert!(!client.need_checkpoint().unwrap());
-    agent.finished();
 }
 
 #[test]
@@ -124,7 +127,6 @@ fn starts_from_beginning_without_older_checkpoint() {
     client.start_restart().unwrap();
     assert_eq!(client.complete_restart(false).unwrap(), RestartOutcome::Nothing);
     assert_eq!(client.have_restart(), None);
-    agent.finished();
 }
 
 #[test]
@@ -159,13 +161,11 @@ fn rejects_calls_in_wrong_order_without_agent() {
         matches!(&failed, ClientError::Failed { call: "complete_checkpoint", source } if source.message == "no space")
     );
     assert_eq!(client.start_checkpoint().unwrap(), CheckpointId(3), "the checkpoint that failed is over");
-    agent.finished();
 }
 
 #[test]
 fn repeats_call_with_same_number_when_agent_ends() {
-    let agent = ScriptedAgent::start(vec![
-        Act::Answer(1, Call::Init, fresh()),
+    let (agent, mut client) = joined(vec![
         Act::Answer(2, Call::Need, Reply::Flag(false)),
         Act::Die(3, Call::Need),
         // The next agent ends while it sends its reply.
@@ -175,7 +175,6 @@ fn repeats_call_with_same_number_when_agent_ends() {
         Act::Answer(3, Call::Route { name: "f".into() }, Reply::Path("/c/f".into())),
         Act::Answer(4, Call::Finalize, Reply::Done),
     ]);
-    let mut client = client(&agent).unwrap();
     assert!(!client.need_checkpoint().unwrap());
     assert!(client.need_checkpoint().unwrap());
     assert_eq!(client.route_file("f").unwrap(), PathBuf::from("/c/f"));
@@ -192,9 +191,8 @@ fn error_names_socket_of_lost_agent_and_call_can_be_repeated() {
     let error = client.need_checkpoint().unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { call: "need_checkpoint", .. }), "{error}");
     assert!(error.to_string().contains("agent.sock"), "{error}");
-    let agent = ScriptedAgent::start_in(directory, vec![Act::Answer(2, Call::Need, Reply::Flag(true))]);
+    let _agent = ScriptedAgent::start_in(directory, vec![Act::Answer(2, Call::Need, Reply::Flag(true))]);
     assert!(client.need_checkpoint().unwrap());
-    agent.finished();
 }
 
 #[test]
@@ -207,7 +205,6 @@ fn refusal_contains_reason_of_agent() {
         }
         other => panic!("{other:?}"),
     }
-    agent.finished();
 }
 
 #[test]
@@ -219,26 +216,21 @@ fn rank_of_older_generation_is_refused_when_it_reconnects() {
     ]);
     let error = client(&agent).unwrap().need_checkpoint().unwrap_err();
     assert!(matches!(&error, ClientError::Refused { source, .. } if source.message.contains("generation 1 is over")));
-    agent.finished();
 }
 
 #[test]
 fn rejects_unexpected_replies() {
-    let agent = ScriptedAgent::start(vec![
-        Act::Answer(1, Call::Init, fresh()),
+    let (_agent, mut client) = joined(vec![
         Act::Answer(2, Call::Need, Reply::Done),
         Act::Answer(3, Call::Allgather { data: Payload::default() }, Reply::Gathered(vec![Payload::default()])),
         Act::Send(4, Call::Need, ToRank::Reply { seq: 3, result: Ok(Reply::Flag(true)) }),
     ]);
-    let mut client = client(&agent).unwrap();
     assert!(matches!(client.need_checkpoint(), Err(ClientError::Unexpected { .. })));
     assert!(matches!(client.allgather(b""), Err(ClientError::Unexpected { .. })), "1 part for 3 ranks");
     assert!(matches!(client.need_checkpoint(), Err(ClientError::Unexpected { .. })), "a reply to another call");
-    agent.finished();
 
     let agent = ScriptedAgent::start(vec![Act::Garbage(1, Call::Init)]);
     assert!(matches!(self::client(&agent), Err(ClientError::Garbled { .. })));
-    agent.finished();
 }
 
 #[test]
@@ -246,44 +238,33 @@ fn does_not_send_contribution_over_the_limit() {
     let most = vec![7; LARGEST_CONTRIBUTION];
     let answer =
         Reply::Gathered(vec![Payload::from(most.clone()), Payload::from(most.clone()), Payload::from(most.clone())]);
-    let agent = ScriptedAgent::start(vec![
-        Act::Answer(1, Call::Init, fresh()),
-        Act::Answer(2, Call::Allgather { data: Payload::from(most.clone()) }, answer),
-    ]);
-    let mut client = client(&agent).unwrap();
+    let (_agent, mut client) =
+        joined(vec![Act::Answer(2, Call::Allgather { data: Payload::from(most.clone()) }, answer)]);
     let error = client.allgather(&vec![7; LARGEST_CONTRIBUTION + 1]).unwrap_err();
     assert!(matches!(error, ClientError::TooLarge { size } if size == LARGEST_CONTRIBUTION + 1));
     assert_eq!(client.allgather(&most).unwrap()[2], most);
-    agent.finished();
 }
 
 #[test]
 fn failed_call_is_counted_and_next_one_succeeds() {
-    let agent = ScriptedAgent::start(vec![
-        Act::Answer(1, Call::Init, fresh()),
-        Act::Fail(2, Call::Start, "the cache is full"),
-        Act::Answer(3, Call::Need, Reply::Flag(false)),
-    ]);
-    let mut client = client(&agent).unwrap();
+    let (_agent, mut client) =
+        joined(vec![Act::Fail(2, Call::Start, "the cache is full"), Act::Answer(3, Call::Need, Reply::Flag(false))]);
     let error = client.start_checkpoint().unwrap_err();
     assert_eq!(error.to_string(), "start_checkpoint: node7: the cache is full; free some space");
     let ClientError::Failed { source, .. } = error else { panic!("{error}") };
     assert_eq!((source.kind, source.subject.node), (FailureKind::Io, Some(NodeName::new("node7"))));
     assert!(!client.need_checkpoint().unwrap());
-    agent.finished();
 }
 
 #[test]
 fn a_call_that_waits_for_a_checkpoint_is_interrupted_and_repeated_with_another_state() {
     let awaits = |state| Call::Await { state };
     let (held, is_held) = mpsc::channel();
-    let agent = ScriptedAgent::start(vec![
-        Act::Answer(1, Call::Init, fresh()),
+    let (agent, mut client) = joined(vec![
         Act::Hold(2, awaits(ProgramState::Running), held),
         Act::Answer(2, awaits(ProgramState::Ended), Reply::Awaited(Awaited::Ended)),
         Act::Answer(3, Call::Finalize, Reply::Done),
     ]);
-    let mut client = client(&agent).unwrap();
     let interrupter = client.interrupter();
     let interrupting = std::thread::spawn(move || {
         is_held.recv().unwrap();
@@ -315,7 +296,6 @@ fn returns_halt_without_exit_on_halt() {
     let mut client = client(&agent).unwrap();
     client.start_checkpoint().unwrap();
     assert_eq!(client.complete_checkpoint(true).unwrap().halt.as_deref(), Some("JOB_HALTED"));
-    agent.finished();
 }
 
 #[cfg(feature = "variables")]
@@ -347,7 +327,6 @@ fn ids_of_variables_checkpoints_that_no_file_can_have_are_refused() {
     is_refused(variables.checkpoint(too_large, Level::Local).unwrap_err());
     assert!(variables.checkpoint(largest, Level::Local).unwrap().kept);
     is_refused(variables.snapshot().unwrap_err());
-    agent.finished();
 }
 
 /// Run as a separate process by the next two tests; does nothing otherwise.
@@ -372,7 +351,6 @@ fn exit_code_of_the_program(agent: &ScriptedAgent) -> Option<i32> {
 fn halt_after_checkpoint_ends_process_with_0() {
     let agent = ScriptedAgent::start(halting_script());
     assert_eq!(exit_code_of_the_program(&agent), Some(0));
-    agent.finished();
 }
 
 #[test]
@@ -381,7 +359,6 @@ fn halt_at_init_ends_process_with_0() {
     restart.halt = Some("TIME_LIMIT".into());
     let agent = ScriptedAgent::start(vec![Act::Answer(1, Call::Init, Reply::Restart(restart))]);
     assert_eq!(exit_code_of_the_program(&agent), Some(0));
-    agent.finished();
 }
 
 #[test]
@@ -444,5 +421,4 @@ fn manages_named_datasets() {
     assert_eq!(client.have_restart(), None);
     client.load_current().unwrap();
     assert_eq!(client.have_restart(), Some(CheckpointId(4)));
-    agent.finished();
 }

@@ -44,11 +44,8 @@ impl StateDirectory {
     /// # Errors
     /// [`OwnedError`] if it is not ours.
     pub fn open(&self) -> Result<Option<OwnedDirectory>, OwnedError> {
-        match Base::shared(&self.shared) {
-            Ok(base) => base.open_directory(NAME, Access::Readable),
-            Err(error) if error.is_missing() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let Some(base) = OwnedError::if_there(Base::shared(&self.shared))? else { return Ok(None) };
+        base.open_directory(NAME, Access::Readable)
     }
 
     /// Opens it, which must exist.

@@ -31,11 +31,8 @@ fn split(path: &Path) -> (PathBuf, PathBuf) {
 /// Opens a directory of ours; `None` if it does not exist.
 pub fn directory(path: &Path) -> Result<Option<OwnedDirectory>, OwnedError> {
     let (shared, ours) = split(path);
-    match Base::shared(&shared) {
-        Ok(base) => base.open_directories(&ours, Access::Readable),
-        Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Some(base) = OwnedError::if_there(Base::shared(&shared))? else { return Ok(None) };
+    base.open_directories(&ours, Access::Readable)
 }
 
 /// Opens a directory of ours, and makes what is missing from `.holdfast` on.
@@ -64,20 +61,14 @@ fn parts(path: &Path) -> Result<(OwnedDirectory, &OsStr), OwnedError> {
 
 /// Opens a file of ours for reading; `None` if it does not exist.
 pub fn open(path: &Path) -> Result<Option<File>, OwnedError> {
-    match parts(path) {
-        Ok((directory, name)) => directory.open_file(name, Access::Readable),
-        Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Some((directory, name)) = OwnedError::if_there(parts(path))? else { return Ok(None) };
+    directory.open_file(name, Access::Readable)
 }
 
 /// Reads a file of ours; `None` if it does not exist.
 pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, OwnedError> {
-    match parts(path) {
-        Ok((directory, name)) => directory.read(name, Access::Readable, limit),
-        Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Some((directory, name)) = OwnedError::if_there(parts(path))? else { return Ok(None) };
+    directory.read(name, Access::Readable, limit)
 }
 
 /// Opens a file of ours for appending, and makes it if it does not exist.
@@ -142,11 +133,8 @@ pub fn is_refusal(error: &io::Error) -> bool {
 
 /// Removes a file of ours, or a link; returns whether it existed.
 pub fn remove(path: &Path) -> Result<bool, OwnedError> {
-    match parts(path) {
-        Ok((directory, name)) => directory.remove_file(name, Durability::Machine),
-        Err(error) if error.is_missing() => Ok(false),
-        Err(error) => Err(error),
-    }
+    let Some((directory, name)) = OwnedError::if_there(parts(path))? else { return Ok(false) };
+    directory.remove_file(name, Durability::Machine)
 }
 
 /// Gives a directory of ours its mode, as far as the umask permits it.

@@ -446,7 +446,7 @@ fn the_operations_of_an_asynchronous_flush_give_its_transfer_files() {
                 .collect()
         };
         let start = |bandwidth: f64, destination: &str| {
-            let mut transfers = TransferFile::new();
+            let mut transfers = TransferFile::default();
             transfers.set_state(TransferState::Stopped);
             transfers.request(&list(destination), bandwidth, 0.0);
             transfers
@@ -490,7 +490,7 @@ fn the_operations_of_an_asynchronous_flush_give_its_transfer_files() {
 
 #[test]
 fn a_second_request_keeps_the_limits_and_resets_done() {
-    let mut transfers = TransferFile::new();
+    let mut transfers = TransferFile::default();
     transfers.request(&[], 500.0, 1.5);
     transfers.set_done();
     transfers.request(&[], 900.0, 3.0);

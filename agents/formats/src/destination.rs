@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
-use super::error::FormatsError;
+use super::error::{FormatsError, Result};
 use holdfast_core::durable::{self, CreationMode, Filling};
 
 /// The longest file name that common file systems allow.
@@ -41,8 +41,8 @@ impl<R> From<FormatsError> for FillError<R> {
 /// refusal.
 fn filled<T, R>(
     fill: impl FnOnce(&mut BufWriter<Filling>) -> Result<T, FillError<R>>,
-    write: impl FnOnce(Box<dyn FnOnce(&mut BufWriter<Filling>) -> io::Result<T> + '_>) -> Result<T, FormatsError>,
-) -> Result<Result<T, R>, FormatsError> {
+    write: impl FnOnce(Box<dyn FnOnce(&mut BufWriter<Filling>) -> io::Result<T> + '_>) -> Result<T>,
+) -> Result<Result<T, R>> {
     let mut failed = None;
     let written = write(Box::new(|out| {
         fill(out).map_err(|error| match error {
@@ -61,10 +61,7 @@ fn filled<T, R>(
 }
 
 /// Replaces a file completely, or not at all: when `fill` fails, the previous file is unchanged.
-pub(crate) fn replace<T>(
-    path: &Path,
-    fill: impl FnOnce(&mut BufWriter<Filling>) -> Result<T, FillError>,
-) -> Result<T, FormatsError> {
+pub(crate) fn replace<T>(path: &Path, fill: impl FnOnce(&mut BufWriter<Filling>) -> Result<T, FillError>) -> Result<T> {
     let Ok(result) = filled(fill, |fill| Ok(durable::replace_with(path, CreationMode::Umask, fill)?))?;
     Ok(result)
 }
@@ -80,7 +77,7 @@ pub struct Destination {
 
 impl Destination {
     /// Creates the directory and its parents if they are missing.
-    pub fn new(directory: &Path, overwrite: bool) -> Result<Destination, FormatsError> {
+    pub fn new(directory: &Path, overwrite: bool) -> Result<Destination> {
         durable::create_directory(directory, CreationMode::Umask)?;
         Ok(Destination { directory: directory.to_owned(), overwrite, dry_run: false })
     }
@@ -95,7 +92,7 @@ impl Destination {
     ///
     /// # Errors
     /// When the name is not a plain file name.
-    pub fn path(&self, name: &str) -> Result<PathBuf, FormatsError> {
+    pub fn path(&self, name: &str) -> Result<PathBuf> {
         let plain = !name.is_empty() && name.len() <= NAME_MAX && name != "." && name != "..";
         if !plain || name.contains(['/', '\0']) {
             return Err(FormatsError::UnsafeName { directory: self.directory.clone(), name: name.to_owned() });
@@ -107,7 +104,7 @@ impl Destination {
     ///
     /// # Errors
     /// When something exists there and may not be replaced.
-    pub fn check(&self, path: &Path) -> Result<(), FormatsError> {
+    pub fn check(&self, path: &Path) -> Result<()> {
         // A dry run has not made the directory.
         if self.dry_run && self.directory.metadata().is_ok_and(|found| !found.is_dir()) {
             return Err(FormatsError::Exists { path: self.directory.clone() });
@@ -125,7 +122,7 @@ impl Destination {
     ///
     /// # Errors
     /// When the name is not a plain file name, or the file exists and may not be replaced.
-    pub fn check_name(&self, name: &str) -> Result<(), FormatsError> {
+    pub fn check_name(&self, name: &str) -> Result<()> {
         self.check(&self.path(name)?)
     }
 
@@ -134,7 +131,7 @@ impl Destination {
         &self,
         name: &str,
         fill: impl FnOnce(&mut BufWriter<Filling>) -> Result<T, FillError<R>>,
-    ) -> Result<Result<T, R>, FormatsError> {
+    ) -> Result<Result<T, R>> {
         filled(fill, |fill| self.write(name, fill))
     }
 
@@ -142,11 +139,7 @@ impl Destination {
     ///
     /// # Errors
     /// When the name is not a plain file name, the file exists and may not be replaced, `fill` fails, or writing fails.
-    pub fn write<R>(
-        &self,
-        name: &str,
-        fill: impl FnOnce(&mut BufWriter<Filling>) -> io::Result<R>,
-    ) -> Result<R, FormatsError> {
+    pub fn write<R>(&self, name: &str, fill: impl FnOnce(&mut BufWriter<Filling>) -> io::Result<R>) -> Result<R> {
         let path = self.path(name)?;
         if self.dry_run {
             self.check(&path)?;

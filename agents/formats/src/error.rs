@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::{self, DurableError};
 
+pub type Result<T, E = FormatsError> = std::result::Result<T, E>;
+
 /// Why an operation on a file failed. The message names the operation, the file and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::destination::Destination;
-use crate::error::FormatsError;
+use crate::error::Result;
 use crate::file_check::{Damage, FileCheck};
 use crate::input::Input;
 
@@ -23,24 +23,18 @@ pub trait Format: Send + Sync {
     ///
     /// # Errors
     /// When the file cannot be read, or nothing in it can be parsed.
-    fn describe(&self, path: &Path) -> Result<Description, FormatsError>;
+    fn describe(&self, path: &Path) -> Result<Description>;
 
     /// Checks everything that the format allows to check, in bounded memory. Damage is part of the result, not an
     /// error.
-    fn verify(&self, path: &Path, options: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError>;
+    fn verify(&self, path: &Path, options: &Options, progress: Progress<'_>) -> Result<FileCheck>;
 
     /// Writes the content to a directory, one file for each part: complete, or not at all. Damaged parts are left out
     /// and listed in [`Extracted::damages`], unless `options.recover` is set.
     ///
     /// # Errors
     /// When the file system fails, an output file exists, or nothing in the file can be parsed.
-    fn extract(
-        &self,
-        path: &Path,
-        to: &Destination,
-        options: &Options,
-        progress: Progress<'_>,
-    ) -> Result<Extracted, FormatsError>;
+    fn extract(&self, path: &Path, to: &Destination, options: &Options, progress: Progress<'_>) -> Result<Extracted>;
 }
 
 /// Called from time to time with the bytes done and the total bytes. Consecutive calls may have equal numbers.
@@ -105,8 +99,10 @@ pub trait Content: std::fmt::Debug + erased_serde::Serialize {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()>;
 }
 
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize)]
+#[serde(transparent)]
 struct Document {
+    #[serde(skip)]
     text: String,
     json: serde_json::Value,
 }
@@ -114,12 +110,6 @@ struct Document {
 impl Content for Document {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(self.text.as_bytes())
-    }
-}
-
-impl serde::Serialize for Document {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.json.serialize(serializer)
     }
 }
 

@@ -33,7 +33,6 @@ pub struct Holding {
     /// Ranks of the run that wrote it, from the meta files; `None` if there are none.
     pub ranks: Option<u32>,
     /// How many files are expected, once its redundancy was made; `None` before, and where only a descriptor is stored.
-    #[serde(default)]
     pub expected: Option<u32>,
     /// True if every expected file is present with the right size and a meta file that marks it as complete.
     pub complete: bool,

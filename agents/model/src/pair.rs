@@ -145,7 +145,7 @@ pub struct CopyStatus {
 }
 
 /// The state of a pair on one node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairStatus {
     pub pair: u32,
     pub name: String,
@@ -155,7 +155,6 @@ pub struct PairStatus {
     /// The sequence number of the newest checkpoint in this node's shared memory; 0: none.
     pub checkpoint: u64,
     /// Milliseconds since that was stored in this node's shared memory; `None`: there is none.
-    #[serde(default)]
     pub checkpoint_age_ms: Option<u64>,
     /// Periods without a heartbeat of all copies of this node, as far as its present agent has watched them.
     #[serde(default)]

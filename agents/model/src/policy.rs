@@ -30,7 +30,6 @@ pub struct FlushPolicy {
     #[serde(default)]
     pub keep: u32,
     /// Pack checkpoints into containers.
-    #[serde(default)]
     pub container: Option<ContainerPolicy>,
 }
 

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 pub struct RankSettings {
     pub saver: SaverSettings,
     /// The command when there is a checkpoint to restart from; `None`: the same.
-    #[serde(default)]
     pub resume: Option<Vec<String>>,
     /// How long the program may take from SIGTERM to its end after the last checkpoint before a halt.
     #[serde(with = "millis")]

@@ -166,11 +166,9 @@ pub struct PollRequest {
     /// wait longer than for the next poll with such a time.
     pub wait_ms: u64,
     /// When the allocation ends, seconds since the epoch: it may have changed since the run began. Absent: nothing new.
-    #[serde(default)]
     pub allocation_end: Option<i64>,
     /// The health report that the orchestrator has. If it is current, and there are no events, the answer has no
     /// content.
-    #[serde(default)]
     pub known: Option<KnownHealth>,
 }
 
@@ -389,12 +387,10 @@ vocabulary! {
         /// The checkpoint that they start from; absent if they start from the beginning.
         checkpoint: Option<CheckpointId>,
         /// True if it survives the loss of a node; absent if they start from the beginning, and before 1.7.
-        #[serde(default)]
         protected: Option<bool>,
         /// Where it came from: `cache`, `rebuilt`, `fetched` or `fresh`.
         source: RestartSource,
         /// The number of ranks that wrote it, if the run has another one. Since 1.13.
-        #[serde(default)]
         written_by: Option<u32>,
         /// Ranks whose files were rebuilt.
         rebuilt: Vec<Rank>,
@@ -419,10 +415,8 @@ vocabulary! {
         checkpoint: CheckpointId,
         scheme: Scheme,
         /// Its entry in `checkpoint.redundancy`, from 0, if there are several; absent for variables. Since 1.14.
-        #[serde(default)]
         descriptor: Option<u32>,
         /// The level of a checkpoint of variables, 1 to 4; absent for others.
-        #[serde(default)]
         level: Option<u32>,
         /// True if the scheme protects it from the loss of a node: `checkpoint_protected` follows.
         protected: bool,
@@ -437,10 +431,8 @@ vocabulary! {
         checkpoint: CheckpointId,
         scheme: Scheme,
         /// As in `checkpoint_complete`.
-        #[serde(default)]
         descriptor: Option<u32>,
         /// How many nodes can be lost at once, whichever they are; absent if that is not known. Since 1.14.
-        #[serde(default)]
         survives: Option<u32>,
         /// Milliseconds from the same time as in `checkpoint_complete`; with `async: true`, of the redundancy alone.
         millis: u64,
@@ -704,10 +696,8 @@ pub struct CopyRequest {
     pub partners_only: bool,
     pub buffer_bytes: usize,
     /// Files that are copied at a time; absent: as many as suit the node's processors.
-    #[serde(default)]
     pub threads: Option<u32>,
     /// The places in a container of the ranks that this node packs; it copies the others as plain files.
-    #[serde(default)]
     pub container: Option<ContainerPlaces>,
 }
 
@@ -758,7 +748,6 @@ pub struct VerifyRequest {
     pub directory: PathBuf,
     pub files: Vec<String>,
     /// Files that are read at a time, as in [`CopyRequest`].
-    #[serde(default)]
     pub threads: Option<u32>,
 }
 

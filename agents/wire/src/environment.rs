@@ -49,36 +49,20 @@ pub struct RankVariables {
 /// mpirun's helpers, not the ranks; inside either, torchrun's workers have ranks of their own. A rank within one node
 /// (`MPI_LOCALRANKID`, `SLURM_LOCALID`) is not a rank.
 pub const RANK_VARIABLES: &[RankVariables] = &[
-    RankVariables {
-        name: "torchrun",
-        marker: Some("TORCHELASTIC_RUN_ID"),
-        rank: "RANK",
-        ranks: &["WORLD_SIZE"],
-        mpirun: false,
-    },
-    RankVariables {
-        name: "Open MPI",
-        marker: None,
-        rank: "OMPI_COMM_WORLD_RANK",
-        ranks: &["OMPI_COMM_WORLD_SIZE"],
-        mpirun: true,
-    },
+    RankVariables { marker: Some("TORCHELASTIC_RUN_ID"), ..launcher("torchrun", "RANK", &["WORLD_SIZE"]) },
+    mpirun("Open MPI", "OMPI_COMM_WORLD_RANK", &["OMPI_COMM_WORLD_SIZE"]),
     // PMIx itself defines no variable for the size; launchers that support it set one of these.
-    RankVariables {
-        name: "PMIx",
-        marker: None,
-        rank: "PMIX_RANK",
-        ranks: &["PMIX_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-        mpirun: true,
-    },
-    RankVariables { name: "PMI", marker: None, rank: "PMI_RANK", ranks: &["PMI_SIZE", "SLURM_NTASKS"], mpirun: true },
-    RankVariables { name: "Flux", marker: None, rank: "FLUX_TASK_RANK", ranks: &["FLUX_JOB_SIZE"], mpirun: false },
-    RankVariables {
-        name: "Slurm",
-        marker: None,
-        rank: "SLURM_PROCID",
-        ranks: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-        mpirun: false,
-    },
-    RankVariables { name: "RANK/WORLD_SIZE", marker: None, rank: "RANK", ranks: &["WORLD_SIZE"], mpirun: false },
+    mpirun("PMIx", "PMIX_RANK", &["PMIX_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]),
+    mpirun("PMI", "PMI_RANK", &["PMI_SIZE", "SLURM_NTASKS"]),
+    launcher("Flux", "FLUX_TASK_RANK", &["FLUX_JOB_SIZE"]),
+    launcher("Slurm", "SLURM_PROCID", &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]),
+    launcher("RANK/WORLD_SIZE", "RANK", &["WORLD_SIZE"]),
 ];
+
+const fn launcher(name: &'static str, rank: &'static str, ranks: &'static [&'static str]) -> RankVariables {
+    RankVariables { name, marker: None, rank, ranks, mpirun: false }
+}
+
+const fn mpirun(name: &'static str, rank: &'static str, ranks: &'static [&'static str]) -> RankVariables {
+    RankVariables { mpirun: true, ..launcher(name, rank, ranks) }
+}

@@ -18,7 +18,7 @@
 
 #![forbid(unsafe_code)]
 
-// The examples of messages are also compiled by tests outside of this crate.
+// The module `fuzzing` is also compiled by tests outside of this crate.
 #[cfg(any(test, fuzzing))]
 extern crate self as holdfast_wire;
 
@@ -50,3 +50,8 @@ pub const VERSION: u32 = 20;
 pub const ALPN_HTTP: &[u8] = b"http/1.1";
 /// ALPN name of the traffic between agents.
 pub const ALPN_PEER: &[u8] = b"holdfast/1";
+
+#[cfg(test)]
+mod mutation_tests {
+    holdfast_testkit::mutation_test!(crate::fuzzing::TARGETS, 20_000);
+}

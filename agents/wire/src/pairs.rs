@@ -88,18 +88,16 @@ pub struct PairOnNode {
 }
 
 /// What holds for all copies and jobs of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairsSettings {
     /// How long a lease is valid after it was renewed.
     #[serde(with = "holdfast_model::time::millis")]
     pub lease: Duration,
     /// The CPU of the thread that watches the heartbeats; `None`: any.
-    #[serde(default)]
     pub pin_watcher: Option<u32>,
     /// The working directory of copies and jobs, as the node sees it.
     pub directory: PathBuf,
     /// The directory for the output of copies and jobs, below a prefix directory. `None`: beside the registry.
-    #[serde(default)]
     pub output: Option<PathBuf>,
     /// Where the newest checkpoints of pairs that are not finished are written when the job ends, below a prefix
     /// directory. `None`: nowhere.

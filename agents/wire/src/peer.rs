@@ -44,7 +44,6 @@ pub struct PeerHello {
     pub node: NodeName,
     pub purpose: Purpose,
     /// How the bytes of a stream are protected that follow the answer; absent: by TLS, as the hello.
-    #[serde(default)]
     pub records: Option<RecordProtection>,
 }
 
@@ -304,7 +303,6 @@ pub enum Order {
         /// Compute CRCs.
         crc: bool,
         /// The places of the node's ranks in a container; without it the files are copied as they are.
-        #[serde(default)]
         container: Option<ContainerPlaces>,
     },
     /// Read files of a dataset in the prefix directory, and compare them with what was recorded. Answered with
@@ -346,7 +344,6 @@ pub enum Order {
         /// verifies, by the rank that wrote them.
         files: BTreeMap<Rank, Vec<DatasetFile>>,
         /// The number of ranks that wrote the dataset, if it is another one than this run's: each rank reads any file.
-        #[serde(default)]
         written_by: Option<u32>,
     },
     Note {

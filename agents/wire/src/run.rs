@@ -59,11 +59,9 @@ pub struct Settings {
     /// When [`crate::rank::Call::Need`] answers yes.
     pub need: NeedPolicy,
     /// When [`crate::rank::Call::Await`] returns; absent for sources whose ranks do not make that call.
-    #[serde(default)]
     pub schedule: Option<CheckpointSchedule>,
     /// The mean time between failures, given or observed, if checkpoints are as far apart as is best for it (`every:
     /// auto`).
-    #[serde(default)]
     pub mtbf: Option<Duration>,
     /// Layout and intervals of checkpoints of variables.
     #[serde(default)]
@@ -77,7 +75,6 @@ pub struct Settings {
     /// Size of the buffers in which files are copied, bytes.
     pub copy_bytes: usize,
     /// Files that an agent copies or checks at a time; absent: see [`CopyRequest`](crate::agent::CopyRequest).
-    #[serde(default)]
     pub copy_threads: Option<u32>,
     /// Ranks of a node whose redundancy is computed, or whose files move to or from another node, at a time.
     pub redundancy_width: u32,
@@ -88,10 +85,8 @@ pub struct Settings {
     #[serde(default)]
     pub data_plane: DataPlane,
     /// When a rank is reported as quiet; absent if never.
-    #[serde(default)]
     pub watchdog: Option<Watchdog>,
     /// The newest checkpoint that earlier generations completed.
-    #[serde(default)]
     pub newest: Option<CheckpointId>,
     /// Directories below the prefix that no restart takes: a run from the beginning does not use what was there before.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -115,7 +110,6 @@ pub struct Watchdog {
     #[serde(with = "millis")]
     pub hang_after: Duration,
     /// It has not called for so long, whether it works or not; absent: work is always progress.
-    #[serde(default)]
     pub busy_hang_after: Option<Duration>,
 }
 
@@ -160,14 +154,12 @@ pub struct AgentStart {
     /// The job id, part of directory names (`scr.<id>`).
     pub job_id: String,
     /// A token of the allocation, which no other one with the same job id has; `None` where ids are not given again.
-    #[serde(default)]
     pub allocation: Option<String>,
     /// The user name, part of directory names.
     pub user: String,
     /// This node's name; empty with [`shared`](Self::shared).
     pub node: NodeName,
     /// If one start message goes to the agents of many nodes: how each finds what the message cannot contain.
-    #[serde(default)]
     pub shared: Option<SharedStart>,
     /// Put in front of every node path: a virtual node's root directory.
     pub root: Option<PathBuf>,
@@ -197,7 +189,6 @@ pub struct AgentStart {
     pub abandon_after: Duration,
     /// The umask of the orchestrator: what the agent writes to the prefix directory has the same mode as what the
     /// orchestrator writes there. Without it, the agent keeps its own.
-    #[serde(default)]
     pub umask: Option<u32>,
     /// Faults that this virtual node injects into itself (`allocation.faults`).
     #[serde(default)]
@@ -280,10 +271,8 @@ pub struct AgentReady {
     /// The generation whose state it found in the control directory.
     pub adopted: Option<Generation>,
     /// The node's clock at this moment, milliseconds since the epoch.
-    #[serde(default)]
     pub clock_ms: Option<u64>,
     /// The port at which a thread of its own shows that the process runs (module `pulse`).
-    #[serde(default)]
     pub pulse: Option<u16>,
 }
 

@@ -11,15 +11,15 @@ use crate::boundary::{FAILURE, SUCCESS, code, code_if, code_or_exit};
 use crate::session::SessionError;
 
 macro_rules! forwarding {
-    ($(fn $name:ident = $function:ident($($argument:ident: $type:ty => $value:expr)?);)*) => {$(
+    ($(fn $name:ident = $function:ident($($argument:ident: $type:ty => $value:expr),*);)*) => {$(
         #[doc = concat!("See [`crate::", stringify!($function), "`].")]
         ///
         /// # Safety
         /// The arguments are INTEGERs.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type,)? ierror: *mut c_int) {
+        pub unsafe extern "C" fn $name($($argument: $type,)* ierror: *mut c_int) {
             // SAFETY: the caller's promise.
-            unsafe { put_number(ierror, crate::$function($($value)?)) }
+            unsafe { put_number(ierror, crate::$function($($value),*)) }
         }
     )*};
 }
@@ -32,6 +32,8 @@ forwarding! {
     fn scr_start_checkpoint_ = SCR_Start_checkpoint();
     fn scr_complete_checkpoint_ = SCR_Complete_checkpoint(valid: *const c_int => number(valid));
     fn scr_complete_restart_ = SCR_Complete_restart(valid: *const c_int => number(valid));
+    fn holdfast_rank_ = HOLDFAST_Rank(rank: *mut c_int => rank, ranks: *mut c_int => ranks);
+    fn holdfast_restart_files_ = HOLDFAST_Restart_files(ranks: *mut c_int => ranks, files: *mut c_int => files);
 }
 
 macro_rules! naming {
@@ -53,26 +55,6 @@ naming! {
     fn scr_current_ = SCR_Current, "SCR_CURRENT", current;
     fn scr_drop_ = SCR_Drop, "SCR_DROP", drop_dataset;
     fn scr_delete_ = SCR_Delete, "SCR_DELETE", delete_dataset;
-}
-
-/// See [`crate::HOLDFAST_Rank`].
-///
-/// # Safety
-/// The arguments are INTEGERs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn holdfast_rank_(rank: *mut c_int, ranks: *mut c_int, ierror: *mut c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { put_number(ierror, crate::HOLDFAST_Rank(rank, ranks)) }
-}
-
-/// See [`crate::HOLDFAST_Restart_files`].
-///
-/// # Safety
-/// The arguments are INTEGERs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn holdfast_restart_files_(ranks: *mut c_int, files: *mut c_int, ierror: *mut c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { put_number(ierror, crate::HOLDFAST_Restart_files(ranks, files)) }
 }
 
 /// See [`crate::HOLDFAST_Restart_file`]; files are counted from 1.

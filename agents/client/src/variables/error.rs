@@ -8,6 +8,8 @@ use holdfast_model::{CheckpointId, Rank};
 use super::types::VariableId;
 use crate::error::ClientError;
 
+pub(super) type Result<T, E = VariablesError> = std::result::Result<T, E>;
+
 /// Why a call of the variables API failed. The message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]

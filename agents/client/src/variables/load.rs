@@ -10,7 +10,7 @@ use holdfast_formats::fti_ff::name::{FileName, FileRole};
 use holdfast_formats::fti_ff::verify;
 use holdfast_model::{CheckpointId, Level, Rank};
 
-use super::error::VariablesError;
+use super::error::{Result, VariablesError};
 use super::others::{Origin, Placed, Survey};
 use super::types::{RecoverOutcome, VariableId};
 use super::{Protected, Variables};
@@ -74,7 +74,7 @@ impl Variables {
     /// # Errors
     /// When there is no checkpoint, a variable in memory does not have its size in the checkpoint, or the agent cannot
     /// be reached. After an error of size, recover can be called again.
-    pub fn recover(&mut self) -> Result<RecoverOutcome, VariablesError> {
+    pub fn recover(&mut self) -> Result<RecoverOutcome> {
         self.recover_if(|_, _| true)
     }
 
@@ -83,15 +83,12 @@ impl Variables {
     ///
     /// # Errors
     /// As [`Variables::recover`], and when the variables differ.
-    pub fn recover_exactly(&mut self) -> Result<RecoverOutcome, VariablesError> {
+    pub fn recover_exactly(&mut self) -> Result<RecoverOutcome> {
         self.recover_if(|absent, unclaimed| absent.is_empty() && unclaimed.is_empty())
     }
 
     /// `accepts` judges the variables that are absent from the checkpoint, and those that only it contains.
-    fn recover_if(
-        &mut self,
-        accepts: impl Fn(&[VariableId], &[VariableId]) -> bool,
-    ) -> Result<RecoverOutcome, VariablesError> {
+    fn recover_if(&mut self, accepts: impl Fn(&[VariableId], &[VariableId]) -> bool) -> Result<RecoverOutcome> {
         self.client.check_process("recover")?;
         let mut skipped = Vec::new();
         loop {
@@ -126,7 +123,7 @@ impl Variables {
         &mut self,
         checkpoint: CheckpointId,
         accepts: &impl Fn(&[VariableId], &[VariableId]) -> bool,
-    ) -> Result<(Result<(), String>, Result<Option<Opened>, VariablesError>), VariablesError> {
+    ) -> Result<(Result<(), String>, Result<Option<Opened>>)> {
         let Some(survey) = self.others.clone() else {
             return Ok(match self.intact_file() {
                 Ok((path, id)) => (Ok(()), self.open(checkpoint, &path, id, accepts).map(Some)),
@@ -171,11 +168,7 @@ impl Variables {
 
     /// If the variables of any rank do not fit, all ranks return an error: none must wait for the others in the next
     /// call.
-    fn agree_on<T>(
-        &mut self,
-        checkpoint: CheckpointId,
-        checked: Result<T, VariablesError>,
-    ) -> Result<T, VariablesError> {
+    fn agree_on<T>(&mut self, checkpoint: CheckpointId, checked: Result<T>) -> Result<T> {
         let own = match &checked {
             Ok(_) => FIT,
             Err(VariablesError::Different { .. }) => DIFFERENT,
@@ -197,7 +190,7 @@ impl Variables {
         path: &Path,
         id: u32,
         accepts: &impl Fn(&[VariableId], &[VariableId]) -> bool,
-    ) -> Result<Opened, VariablesError> {
+    ) -> Result<Opened> {
         let file = Checkpoint::open(path).map_err(reading(path))?;
         let mut absent: Vec<VariableId> = self.ids();
         let mut unclaimed = Vec::new();
@@ -220,7 +213,7 @@ impl Variables {
         (checkpoint, level): (CheckpointId, Option<Level>),
         opened: Opened,
         skipped: Vec<CheckpointId>,
-    ) -> Result<RecoverOutcome, VariablesError> {
+    ) -> Result<RecoverOutcome> {
         let Opened { content, absent, unclaimed } = opened;
         let id = match content {
             Content::Own { path, id, file } => {
@@ -240,7 +233,7 @@ impl Variables {
         Ok(RecoverOutcome { checkpoint: Some(checkpoint), id, level, skipped, absent, unclaimed })
     }
 
-    fn load_own(&mut self, checkpoint: CheckpointId, path: &Path, file: &Checkpoint) -> Result<(), VariablesError> {
+    fn load_own(&mut self, checkpoint: CheckpointId, path: &Path, file: &Checkpoint) -> Result<()> {
         let mut image = Image::of_file(file.meta.layout, file.blocks());
         for stored in file.variables() {
             let Some(variable) = self.protected.iter_mut().find(|known| known.id.0 == stored.id) else { continue };
@@ -268,7 +261,7 @@ fn judge(
     unclaimed: Vec<VariableId>,
     accepts: &impl Fn(&[VariableId], &[VariableId]) -> bool,
     content: Content,
-) -> Result<Opened, VariablesError> {
+) -> Result<Opened> {
     match accepts(&absent, &unclaimed) {
         true => Ok(Opened { content, absent, unclaimed }),
         false => Err(VariablesError::Different { checkpoint, absent, unclaimed }),

@@ -95,10 +95,8 @@ impl Variables {
     }
 
     fn snapshot_if_due(&mut self, intervals: Option<SnapshotIntervals>) -> Result<Option<Completed>, VariablesError> {
-        match self.client.snapshot_level(intervals)? {
-            Some(level) => self.checkpoint(self.last.saturating_add(1), level).map(Some),
-            None => Ok(None),
-        }
+        let level = self.client.snapshot_level(intervals)?;
+        level.map(|level| self.checkpoint(self.last.saturating_add(1), level)).transpose()
     }
 
     /// Level 2: the bytes of the file whose copy this rank's node keeps, that of the left neighbour in the group. FTI

@@ -39,7 +39,8 @@ pub struct ScriptedAgent {
     directory: Arc<TempDir>,
     stop: Arc<AtomicBool>,
     connection: Arc<Mutex<Option<UnixStream>>>,
-    thread: JoinHandle<(usize, usize)>,
+    /// Returns the number of connections, and of the acts that are left of the script. `None`: it has ended.
+    thread: Option<JoinHandle<(usize, usize)>>,
 }
 
 impl ScriptedAgent {
@@ -67,15 +68,11 @@ impl ScriptedAgent {
                 *current.lock().unwrap() = None;
             }
         });
-        ScriptedAgent { directory, stop, connection, thread }
+        ScriptedAgent { directory, stop, connection, thread: Some(thread) }
     }
 
     pub fn environment(&self, rank: u32, ranks: u32) -> Environment {
-        let agent = AgentAddress {
-            job: "heat.1".to_owned(),
-            generation: Generation(4),
-            socket: self.directory.path().join("agent.sock"),
-        };
+        let agent = AgentAddress { job: "heat.1".to_owned(), generation: Generation(4), socket: self.socket() };
         Environment { rank: Rank(rank), ranks, node: None, agent: Some(agent), reconnect: Duration::from_secs(20) }
     }
 
@@ -93,25 +90,39 @@ impl ScriptedAgent {
         self.directory.path().join("agent.sock")
     }
 
-    /// Ends the agent; checks that the script was completed; returns the number of connections.
-    pub fn finished(self) -> usize {
-        let (hellos, left) = self.stop().1;
+    /// Ends the agent; checks that the script was completed, as dropping it does; returns the number of connections.
+    pub fn finished(mut self) -> usize {
+        self.finish()
+    }
+
+    /// Ends the agent with its connections; the directory is kept.
+    pub fn end(mut self) -> Arc<TempDir> {
+        self.stop();
+        Arc::clone(&self.directory)
+    }
+
+    fn finish(&mut self) -> usize {
+        let (hellos, left) = self.stop();
         assert_eq!(left, 0, "acts of the script are left");
         hellos
     }
 
-    /// Ends the agent with its connections; the directory is kept.
-    pub fn end(self) -> Arc<TempDir> {
-        self.stop().0
-    }
-
-    fn stop(self) -> (Arc<TempDir>, (usize, usize)) {
+    fn stop(&mut self) -> (usize, usize) {
+        let Some(thread) = self.thread.take() else { return (0, 0) };
         self.stop.store(true, Ordering::SeqCst);
         if let Some(stream) = self.connection.lock().unwrap().take() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         drop(socket::connect(&self.socket()));
-        (self.directory, self.thread.join().unwrap())
+        thread.join().unwrap()
+    }
+}
+
+impl Drop for ScriptedAgent {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.finish();
+        }
     }
 }
 
@@ -119,16 +130,11 @@ fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<
     let Ok(ToAgent::Hello(hello)) = frame::receive(&mut stream, HELLO) else { panic!("the first message is hello") };
     assert_eq!((hello.version, hello.job.as_str(), hello.generation), (VERSION, "heat.1", Generation(4)));
     if let Some(Act::Refuse(reason)) = script.next_if(|act| matches!(act, Act::Refuse(_))) {
-        frame::send(&mut stream, &ToRank::Refused { failure: Failure::new(FailureKind::Superseded, reason) }, HELLO)
-            .unwrap();
-        return;
+        let refused = ToRank::Refused { failure: Failure::new(FailureKind::Superseded, reason) };
+        return frame::send(&mut stream, &refused, HELLO).unwrap();
     }
-    frame::send(
-        &mut stream,
-        &ToRank::Welcome { node: NodeName::new("node7"), layout: VariablesLayout::default() },
-        HELLO,
-    )
-    .unwrap();
+    let welcome = ToRank::Welcome { node: NodeName::new("node7"), layout: VariablesLayout::default() };
+    frame::send(&mut stream, &welcome, HELLO).unwrap();
     while let Ok(message) = frame::receive::<ToAgent>(&mut stream, TO_AGENT) {
         let ToAgent::Call { seq, call } = message else { panic!("a second hello") };
         let expect = |number, expected| assert_eq!((seq, &call), (number, &expected));
@@ -143,9 +149,8 @@ fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<
             }
             Act::Fail(number, expected, message) => {
                 expect(number, expected);
-                let result = Err(Failure::new(FailureKind::Io, message)
-                    .on_node(&NodeName::new("node7"))
-                    .remedy("free some space"));
+                let failure = Failure::new(FailureKind::Io, message).remedy("free some space");
+                let result = Err(failure.on_node(&NodeName::new("node7")));
                 frame::send(&mut stream, &ToRank::Reply { seq, result }, TO_RANK).unwrap();
             }
             Act::Send(number, expected, message) => {

@@ -177,10 +177,7 @@ impl Session {
         self.variables()?;
         self.finalized = true;
         self.protected.clear();
-        match self.variables.take() {
-            Some(variables) => Ok(variables.finalize()?),
-            None => Ok(()),
-        }
+        self.variables.take().map_or(Ok(()), |variables| Ok(variables.finalize()?))
     }
 
     /// Rank and number of ranks.
@@ -336,18 +333,14 @@ impl Session {
 
     /// Saves all variables if a checkpoint is due by the intervals of the job; `None` if none is due.
     pub fn snapshot(&mut self) -> SessionResult<Option<Saved>> {
-        match self.variables()?.snapshot()? {
-            Some(completed) => self.saved(completed).map(Some),
-            None => Ok(None),
-        }
+        let completed = self.variables()?.snapshot()?;
+        completed.map(|completed| self.saved(completed)).transpose()
     }
 
     /// As [`Session::snapshot`], with intervals of the program.
     pub fn snapshot_by(&mut self, intervals: SnapshotIntervals) -> SessionResult<Option<Saved>> {
-        match self.variables()?.snapshot_by(intervals)? {
-            Some(completed) => self.saved(completed).map(Some),
-            None => Ok(None),
-        }
+        let completed = self.variables()?.snapshot_by(intervals)?;
+        completed.map(|completed| self.saved(completed)).transpose()
     }
 
     /// True if the program must end. After the first call, checkpoints do not end the process.

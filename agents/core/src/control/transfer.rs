@@ -76,10 +76,6 @@ pub struct TransferFile {
 }
 
 impl TransferFile {
-    pub fn new() -> Self {
-        TransferFile::default()
-    }
-
     /// Makes a transfer file of a tree after checking its values. Unknown keys are kept.
     ///
     /// # Errors

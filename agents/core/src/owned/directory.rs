@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 
 use super::access::Access;
-use super::error::{Found, OwnedError};
+use super::error::{Found, OwnedError, Result};
 use super::walk::{self, DIRECTORY, Missing};
 use crate::calls::{self, fstat, mkdirat, openat, renameat, statat, unlinkat};
 
@@ -52,7 +52,7 @@ impl AsFd for OwnedDirectory {
 }
 
 /// The name as one component of a path.
-pub(super) fn component<'a>(directory: &Path, name: &'a (impl AsRef<OsStr> + ?Sized)) -> Result<&'a OsStr, OwnedError> {
+pub(super) fn component<'a>(directory: &Path, name: &'a (impl AsRef<OsStr> + ?Sized)) -> Result<&'a OsStr> {
     let name = name.as_ref();
     let mut components = Path::new(name).components();
     match (components.next(), components.next()) {
@@ -66,12 +66,12 @@ impl Base {
     ///
     /// # Errors
     /// [`OwnedError::Refused`] if another user can; [`OwnedError::Io`], see [`OwnedError::is_missing`].
-    pub fn trusted(path: &Path) -> Result<Self, OwnedError> {
+    pub fn trusted(path: &Path) -> Result<Self> {
         Ok(Base { at: walk::open_trusted(path, Missing::Fail)?, path: path.to_owned() })
     }
 
     /// As [`trusted`](Self::trusted), and makes missing directories of the path with this mode, less the umask.
-    pub fn create_trusted(path: &Path, mode: u32) -> Result<Self, OwnedError> {
+    pub fn create_trusted(path: &Path, mode: u32) -> Result<Self> {
         Ok(Base { at: walk::open_trusted(path, Missing::Create(mode))?, path: path.to_owned() })
     }
 
@@ -79,7 +79,7 @@ impl Base {
     ///
     /// # Errors
     /// [`OwnedError::Io`], see [`OwnedError::is_missing`].
-    pub fn shared(path: &Path) -> Result<Self, OwnedError> {
+    pub fn shared(path: &Path) -> Result<Self> {
         let open = |how: OFlags| openat(CWD, path, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let at = match open(OFlags::RDONLY) {
             // It may be entered and not listed, which is enough for what is in it.
@@ -95,11 +95,7 @@ impl Base {
     }
 
     /// Opens a directory of ours in this one; `None` if nothing has this name.
-    pub fn open_directory(
-        &self,
-        name: impl AsRef<OsStr>,
-        access: Access,
-    ) -> Result<Option<OwnedDirectory>, OwnedError> {
+    pub fn open_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<OwnedDirectory>> {
         let name = component(&self.path, &name)?;
         let path = self.path.join(name);
         let Some((at, stat)) = self.open_any(name, &path)? else { return Ok(None) };
@@ -114,7 +110,7 @@ impl Base {
     ///
     /// # Errors
     /// [`Found::NotPermitted`], or as [`open_directory`](Self::open_directory).
-    pub fn open_of_group_member(&self, name: impl AsRef<OsStr>) -> Result<Option<OwnedDirectory>, OwnedError> {
+    pub fn open_of_group_member(&self, name: impl AsRef<OsStr>) -> Result<Option<OwnedDirectory>> {
         let name = component(&self.path, &name)?;
         let path = self.path.join(name);
         let Some((at, stat)) = self.open_any(name, &path)? else { return Ok(None) };
@@ -127,7 +123,7 @@ impl Base {
         Ok(Some(OwnedDirectory { base: Base { at, path }, owner }))
     }
 
-    fn open_any(&self, name: &OsStr, path: &Path) -> Result<Option<(OwnedFd, Stat)>, OwnedError> {
+    fn open_any(&self, name: &OsStr, path: &Path) -> Result<Option<(OwnedFd, Stat)>> {
         let at = match openat(&self.at, name, DIRECTORY, Mode::empty()) {
             Ok(at) => at,
             Err(Errno::NOENT) => return Ok(None),
@@ -138,7 +134,7 @@ impl Base {
     }
 
     /// As [`open_directory`](Self::open_directory), for several components of a relative path.
-    pub fn open_directories(&self, relative: &Path, access: Access) -> Result<Option<OwnedDirectory>, OwnedError> {
+    pub fn open_directories(&self, relative: &Path, access: Access) -> Result<Option<OwnedDirectory>> {
         let mut at: Option<OwnedDirectory> = None;
         for name in relative.components() {
             match at.as_deref().unwrap_or(self).open_directory(name, access)? {
@@ -150,7 +146,7 @@ impl Base {
     }
 
     /// Opens a directory of ours in this one, and makes it if nothing has this name.
-    pub fn create_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<OwnedDirectory, OwnedError> {
+    pub fn create_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<OwnedDirectory> {
         let name = component(&self.path, &name)?;
         if let Some(opened) = self.open_directory(name, access)? {
             return Ok(opened);
@@ -162,7 +158,7 @@ impl Base {
 
     /// Opens a directory of ours that others may at most read, and makes it, private, if nothing has this name. Earlier
     /// releases and SCR made such directories readable.
-    pub fn create_private_directory(&self, name: impl AsRef<OsStr>) -> Result<OwnedDirectory, OwnedError> {
+    pub fn create_private_directory(&self, name: impl AsRef<OsStr>) -> Result<OwnedDirectory> {
         let name = component(&self.path, &name)?;
         if let Some(opened) = self.open_directory(name, Access::Readable)? {
             return Ok(opened);
@@ -172,7 +168,7 @@ impl Base {
     }
 
     /// Makes a directory that must not exist; `None` if something has this name.
-    pub fn new_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<OwnedDirectory>, OwnedError> {
+    pub fn new_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<OwnedDirectory>> {
         let name = component(&self.path, &name)?;
         if !self.make(name, access)? {
             return Ok(None);
@@ -184,7 +180,7 @@ impl Base {
     ///
     /// # Errors
     /// [`OwnedError::Io`].
-    pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<(), OwnedError> {
+    pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<()> {
         self.move_to(from, self, to)
     }
 
@@ -192,7 +188,7 @@ impl Base {
     ///
     /// # Errors
     /// [`OwnedError::Io`].
-    pub fn move_to(&self, from: impl AsRef<OsStr>, target: &Base, to: impl AsRef<OsStr>) -> Result<(), OwnedError> {
+    pub fn move_to(&self, from: impl AsRef<OsStr>, target: &Base, to: impl AsRef<OsStr>) -> Result<()> {
         let (from, to) = (component(&self.path, &from)?, component(&target.path, &to)?);
         renameat(&self.at, from, &target.at, to).map_err(OwnedError::io("rename", &self.path.join(from)))
     }
@@ -201,7 +197,7 @@ impl Base {
     ///
     /// # Errors
     /// [`OwnedError`]; not if it does not exist or is not empty.
-    pub fn remove_empty_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<bool, OwnedError> {
+    pub fn remove_empty_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<bool> {
         let name = component(&self.path, &name)?;
         if self.open_directory(name, access)?.is_none() {
             return Ok(false);
@@ -217,12 +213,12 @@ impl Base {
     ///
     /// # Errors
     /// [`OwnedError::Io`].
-    pub fn names(&self) -> Result<Vec<OsString>, OwnedError> {
+    pub fn names(&self) -> Result<Vec<OsString>> {
         calls::names(&self.at).map_err(OwnedError::io("list", &self.path))
     }
 
     /// Makes a directory; returns whether it did not exist.
-    fn make(&self, name: &OsStr, access: Access) -> Result<bool, OwnedError> {
+    fn make(&self, name: &OsStr, access: Access) -> Result<bool> {
         match mkdirat(&self.at, name, Mode::from_raw_mode(access.directory_mode())) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
@@ -266,18 +262,15 @@ impl OwnedDirectory {
     }
 
     /// Opens a directory of ours below trusted components; `None` if it does not exist.
-    pub fn open(path: &Path, access: Access) -> Result<Option<Self>, OwnedError> {
+    pub fn open(path: &Path, access: Access) -> Result<Option<Self>> {
         let (parent, name) = split(path)?;
-        match Base::trusted(parent) {
-            Ok(base) => base.open_directory(name, access),
-            Err(error) if error.is_missing() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let Some(base) = OwnedError::if_there(Base::trusted(parent))? else { return Ok(None) };
+        base.open_directory(name, access)
     }
 }
 
 /// The directory above a path, and the last component.
-fn split(path: &Path) -> Result<(&Path, &OsStr), OwnedError> {
+fn split(path: &Path) -> Result<(&Path, &OsStr)> {
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => Ok((if parent.as_os_str().is_empty() { Path::new(".") } else { parent }, name)),
         _ => Err(OwnedError::Name { directory: path.to_owned(), name: String::new() }),

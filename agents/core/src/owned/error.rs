@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::durable;
 
+pub type Result<T, E = OwnedError> = std::result::Result<T, E>;
+
 /// Why a file or directory of ours cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -211,6 +213,14 @@ impl OwnedError {
     /// True if it does not exist.
     pub fn is_missing(&self) -> bool {
         self.system().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// What was found; `None` if it does not exist.
+    pub fn if_there<T>(found: Result<T>) -> Result<Option<T>> {
+        match found {
+            Err(error) if error.is_missing() => Ok(None),
+            found => found.map(Some),
+        }
     }
 }
 

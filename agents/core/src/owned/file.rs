@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::access::Access;
 use super::directory::{OwnedDirectory, component};
-use super::error::{Found, OwnedError};
+use super::error::{Found, OwnedError, Result};
 use super::walk;
 use crate::calls::{self, fchown, fstat, openat, renameat, unlinkat};
 use crate::durable::Durability;
@@ -21,7 +21,7 @@ const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBL
 
 impl OwnedDirectory {
     /// Opens a file for reading; `None` if nothing has this name.
-    pub fn open_file(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<File>, OwnedError> {
+    pub fn open_file(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<File>> {
         self.open_checked(component(self.path(), &name)?, OFlags::RDONLY, access)
     }
 
@@ -29,7 +29,7 @@ impl OwnedDirectory {
     ///
     /// # Errors
     /// [`OwnedError`]; [`Found::TooLarge`] if it has more than `limit` bytes.
-    pub fn read(&self, name: impl AsRef<OsStr>, access: Access, limit: u64) -> Result<Option<Vec<u8>>, OwnedError> {
+    pub fn read(&self, name: impl AsRef<OsStr>, access: Access, limit: u64) -> Result<Option<Vec<u8>>> {
         let name = component(self.path(), &name)?;
         let Some(file) = self.open_file(name, access)? else { return Ok(None) };
         let (mut bytes, path) = (Vec::new(), self.path().join(name));
@@ -41,18 +41,18 @@ impl OwnedDirectory {
     }
 
     /// Opens a file for reading and writing, and makes it if nothing has this name: for locks.
-    pub fn open_or_create(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File, OwnedError> {
+    pub fn open_or_create(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File> {
         self.created(component(self.path(), &name)?, OFlags::RDWR | OFlags::CREATE, access)
     }
 
     /// Opens a file for appending, and makes it if nothing has this name.
-    pub fn append(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File, OwnedError> {
+    pub fn append(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File> {
         self.created(component(self.path(), &name)?, OFlags::RDWR | OFlags::CREATE | OFlags::APPEND, access)
     }
 
     /// Makes an empty file for writing, also if one of ours has this name. Not atomic: see
     /// [`replace`](Self::replace).
-    pub fn truncate(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File, OwnedError> {
+    pub fn truncate(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File> {
         let name = component(self.path(), &name)?;
         // Truncated only after the check: O_TRUNC would empty a file before it.
         let file = self.created(name, OFlags::RDWR | OFlags::CREATE, access)?;
@@ -61,7 +61,7 @@ impl OwnedDirectory {
     }
 
     /// Makes a file for writing that must not exist; `None` if something has this name.
-    pub fn create_new(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<File>, OwnedError> {
+    pub fn create_new(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<File>> {
         let name = component(self.path(), &name)?;
         let flags = FILE | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::from_raw_mode(access.file_mode());
@@ -98,13 +98,7 @@ impl OwnedDirectory {
     ///
     /// # Errors
     /// [`OwnedError`]; what had the name is then unchanged.
-    pub fn replace(
-        &self,
-        name: impl AsRef<OsStr>,
-        bytes: &[u8],
-        access: Access,
-        durability: Durability,
-    ) -> Result<(), OwnedError> {
+    pub fn replace(&self, name: impl AsRef<OsStr>, bytes: &[u8], access: Access, durability: Durability) -> Result<()> {
         let name = component(self.path(), &name)?;
         let path = self.path().join(name);
         let (temporary, file) = self.temporary_file(access, &path)?;
@@ -127,7 +121,7 @@ impl OwnedDirectory {
     ///
     /// # Errors
     /// [`OwnedError::Io`].
-    pub fn remove_file(&self, name: impl AsRef<OsStr>, durability: Durability) -> Result<bool, OwnedError> {
+    pub fn remove_file(&self, name: impl AsRef<OsStr>, durability: Durability) -> Result<bool> {
         let name = component(self.path(), &name)?;
         match unlinkat(self, name, AtFlags::empty()) {
             Ok(()) => self.settle(durability).map(|()| true),
@@ -140,23 +134,23 @@ impl OwnedDirectory {
     ///
     /// # Errors
     /// [`OwnedError::Io`].
-    pub fn sync(&self) -> Result<(), OwnedError> {
+    pub fn sync(&self) -> Result<()> {
         calls::sync_directory(self).map_err(OwnedError::io("synchronise the directory", self.path()))
     }
 
-    fn settle(&self, durability: Durability) -> Result<(), OwnedError> {
+    fn settle(&self, durability: Durability) -> Result<()> {
         match durability {
             Durability::Process => Ok(()),
             Durability::Machine => self.sync(),
         }
     }
 
-    fn created(&self, name: &OsStr, flags: OFlags, access: Access) -> Result<File, OwnedError> {
+    fn created(&self, name: &OsStr, flags: OFlags, access: Access) -> Result<File> {
         let missing = || OwnedError::io("make", &self.path().join(name))(Errno::NOENT);
         self.open_checked(name, flags, access)?.ok_or_else(missing)
     }
 
-    fn open_checked(&self, name: &OsStr, flags: OFlags, access: Access) -> Result<Option<File>, OwnedError> {
+    fn open_checked(&self, name: &OsStr, flags: OFlags, access: Access) -> Result<Option<File>> {
         let path = self.path().join(name);
         let mode = Mode::from_raw_mode(access.file_mode());
         let file = match openat(self, name, flags | FILE, mode) {
@@ -169,7 +163,7 @@ impl OwnedDirectory {
         Ok(Some(File::from(file)))
     }
 
-    fn temporary_file(&self, access: Access, path: &Path) -> Result<(String, File), OwnedError> {
+    fn temporary_file(&self, access: Access, path: &Path) -> Result<(String, File)> {
         loop {
             let name = temporary::name();
             match self.create_new(&name, access) {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::access::Access;
 use super::directory::{Base, OwnedDirectory, component};
-use super::error::{Found, OwnedError};
+use super::error::{Found, OwnedError, Result};
 use super::remove;
 use super::walk::DIRECTORY;
 use crate::calls::{openat, unlinkat};
@@ -81,12 +81,7 @@ impl Content {
 impl Base {
     /// Makes a directory whose name begins with `stem` and ends with random characters, so that no other user can take
     /// the name first, and marks it.
-    pub fn new_random_directory(
-        &self,
-        stem: &str,
-        access: Access,
-        marker: &Marker<'_>,
-    ) -> Result<OwnedDirectory, OwnedError> {
+    pub fn new_random_directory(&self, stem: &str, access: Access, marker: &Marker<'_>) -> Result<OwnedDirectory> {
         loop {
             let mut random = [0; RANDOM_BYTES];
             let failed = |source: getrandom::Error| {
@@ -113,19 +108,14 @@ impl Base {
     ///
     /// # Errors
     /// [`Found::NoMarker`] and [`Found::OtherMarker`]: nothing was removed. Otherwise a part may have been removed.
-    pub fn remove_tree(
-        &self,
-        name: impl AsRef<OsStr>,
-        access: Access,
-        marker: &Marker<'_>,
-    ) -> Result<bool, OwnedError> {
+    pub fn remove_tree(&self, name: impl AsRef<OsStr>, access: Access, marker: &Marker<'_>) -> Result<bool> {
         let name = component(self.path(), &name)?;
         let Some(directory) = self.open_directory(name, access)? else { return Ok(false) };
         directory.check_marker(marker)?;
         self.remove_opened(name, &directory)
     }
 
-    fn remove_opened(&self, name: &OsStr, directory: &OwnedDirectory) -> Result<bool, OwnedError> {
+    fn remove_opened(&self, name: &OsStr, directory: &OwnedDirectory) -> Result<bool> {
         remove::contents(directory, directory.path(), MARKER_FILE)?;
         match unlinkat(self, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(true),
@@ -140,7 +130,7 @@ impl OwnedDirectory {
     ///
     /// # Errors
     /// A part may have been removed.
-    pub fn remove_directory(&self, name: impl AsRef<OsStr>) -> Result<(), OwnedError> {
+    pub fn remove_directory(&self, name: impl AsRef<OsStr>) -> Result<()> {
         let name = component(self.path(), &name)?;
         let path = self.path().join(name);
         let opened = match openat(self.as_fd(), name, DIRECTORY, Mode::empty()) {
@@ -158,7 +148,7 @@ impl OwnedDirectory {
     ///
     /// # Errors
     /// [`Found::OtherMarker`], [`Found::OtherPrefix`], or it cannot be written.
-    pub fn mark(&self, marker: &Marker<'_>, durability: Durability) -> Result<(), OwnedError> {
+    pub fn mark(&self, marker: &Marker<'_>, durability: Durability) -> Result<()> {
         match self.check_marker(marker) {
             Err(OwnedError::Refused { found: Found::NoMarker, .. }) => {}
             Ok(()) if self.is_of_other_allocation(marker)? => {}
@@ -170,7 +160,7 @@ impl OwnedDirectory {
         self.replace(MARKER_FILE, &text, Access::Private, durability)
     }
 
-    fn is_of_other_allocation(&self, marker: &Marker<'_>) -> Result<bool, OwnedError> {
+    fn is_of_other_allocation(&self, marker: &Marker<'_>) -> Result<bool> {
         let Some(allocation) = marker.allocation else { return Ok(false) };
         Ok(self.marker()?.is_some_and(|content| content.allocation.as_deref() != Some(allocation)))
     }
@@ -179,11 +169,11 @@ impl OwnedDirectory {
     ///
     /// # Errors
     /// The marker cannot be read, or is not a file of ours.
-    pub fn marked_prefix(&self) -> Result<Option<PathBuf>, OwnedError> {
+    pub fn marked_prefix(&self) -> Result<Option<PathBuf>> {
         Ok(self.marker()?.and_then(|content| content.prefix))
     }
 
-    fn marker(&self) -> Result<Option<Content>, OwnedError> {
+    fn marker(&self) -> Result<Option<Content>> {
         let text = self.read(MARKER_FILE, Access::Readable, LARGEST)?;
         Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
     }
@@ -192,7 +182,7 @@ impl OwnedDirectory {
     ///
     /// # Errors
     /// [`Found::NoMarker`], [`Found::OtherMarker`], [`Found::OtherPrefix`], or the marker is not a file of ours.
-    pub fn check_marker(&self, marker: &Marker<'_>) -> Result<(), OwnedError> {
+    pub fn check_marker(&self, marker: &Marker<'_>) -> Result<()> {
         let Some(text) = self.read(MARKER_FILE, Access::Readable, LARGEST)? else {
             return Err(OwnedError::refused(self.path(), Found::NoMarker));
         };
@@ -205,12 +195,7 @@ impl OwnedDirectory {
 
     /// Removes a directory of ours in this one with everything in it; returns whether it existed. It needs no marker of
     /// its own, because this directory must have one.
-    pub fn remove_part(
-        &self,
-        name: impl AsRef<OsStr>,
-        access: Access,
-        marker: &Marker<'_>,
-    ) -> Result<bool, OwnedError> {
+    pub fn remove_part(&self, name: impl AsRef<OsStr>, access: Access, marker: &Marker<'_>) -> Result<bool> {
         let name = component(self.path(), &name)?;
         self.check_marker(marker)?;
         let Some(directory) = self.open_directory(name, access)? else { return Ok(false) };

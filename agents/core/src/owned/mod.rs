@@ -47,7 +47,7 @@ mod walk;
 
 pub use access::Access;
 pub use directory::{Base, OwnedDirectory};
-pub use error::{Found, OwnedError};
+pub use error::{Found, OwnedError, Result};
 pub use marker::{MARKER_FILE, Marker};
 pub use remove::remove_any;
 pub use shared::{MissingDirectories, SharedDirectory};

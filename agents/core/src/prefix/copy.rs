@@ -9,7 +9,7 @@ use super::dataset::{self, DATASET_FILE};
 use super::scan::{ScanOptions, scan, unlisted};
 use super::summary::{self, SUMMARY_FILE};
 use super::{delete, index, new_directory};
-use crate::store::{DatasetAccess, DatasetFiles, DatasetStore, DirectoryName, OpenDataset, PrefixError};
+use crate::store::{DatasetAccess, DatasetFiles, DatasetStore, DirectoryName, OpenDataset, PrefixError, Result};
 
 /// What the directories of copies have in the place of a job id.
 const JOB: &str = "copy";
@@ -29,7 +29,7 @@ pub fn copy(
     now: NaiveDateTime,
     options: ScanOptions,
     on_bytes: &dyn Fn(u64),
-) -> Result<Option<DirectoryName>, PrefixError> {
+) -> Result<Option<DirectoryName>> {
     let source = store.open(from, DatasetAccess::Read)?;
     let Some(identity) = scan(&source, options)?.identity else { return Ok(None) };
     // What cannot be read declares nothing.
@@ -48,12 +48,7 @@ pub fn copy(
     }
 }
 
-fn enter(
-    store: &dyn DatasetStore,
-    id: CheckpointId,
-    directory: &DirectoryName,
-    now: NaiveDateTime,
-) -> Result<(), PrefixError> {
+fn enter(store: &dyn DatasetStore, id: CheckpointId, directory: &DirectoryName, now: NaiveDateTime) -> Result<()> {
     index::update(store, |index| index.add(id, directory, now))
 }
 
@@ -63,7 +58,7 @@ fn fill(
     directory: &DirectoryName,
     declared: &Dataset,
     on_bytes: &dyn Fn(u64),
-) -> Result<(), PrefixError> {
+) -> Result<()> {
     let target = store.open(directory, DatasetAccess::Write)?;
     dataset::write(declared, JOB, &*target)?;
     let listed = source.list().map_err(unlisted(source.location()))?;
@@ -93,7 +88,7 @@ fn copy_file(
     name: &str,
     path: Option<&OutputPath>,
     on_bytes: &dyn Fn(u64),
-) -> Result<(), PrefixError> {
+) -> Result<()> {
     let failed = || PrefixError::io("copy", source.path_of(name), REMEDY);
     let file = source.open(name, path).map_err(failed())?;
     let staged = target.create(name)?;

@@ -5,7 +5,7 @@ use chrono::NaiveDateTime;
 
 use super::index::{self, Index};
 use super::{Summary, dataset, summary};
-use crate::store::{DatasetStore, DirectoryName, PrefixError};
+use crate::store::{DatasetStore, DirectoryName, Result};
 use holdfast_model::CheckpointId;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub fn order(index: &Index, current: Option<&DirectoryName>) -> Vec<RestartCandi
 ///
 /// # Errors
 /// Those of reading the records.
-pub fn candidates(store: &dyn DatasetStore) -> Result<Vec<RestartCandidate>, PrefixError> {
+pub fn candidates(store: &dyn DatasetStore) -> Result<Vec<RestartCandidate>> {
     let index = index::read(store)?.unwrap_or_default();
     let current = store.current()?.filter(|directory| store.contains(directory));
     Ok(order(&index, current.as_ref()))
@@ -65,7 +65,7 @@ pub fn candidates(store: &dyn DatasetStore) -> Result<Vec<RestartCandidate>, Pre
 ///
 /// # Errors
 /// Those of reading the index and the link.
-pub fn first_complete(store: &dyn DatasetStore) -> Result<Option<(DirectoryName, Summary)>, PrefixError> {
+pub fn first_complete(store: &dyn DatasetStore) -> Result<Option<(DirectoryName, Summary)>> {
     let mut found = candidates(store)?.into_iter().map(|candidate| candidate.directory).filter_map(|directory| {
         let is_checkpoint = dataset::read(store, &directory).ok().flatten().is_none_or(|dataset| dataset.checkpoint);
         let summary = summary::of(store, &directory).ok().filter(|summary| summary.accept(summary.ranks).is_ok())?;
@@ -79,7 +79,7 @@ pub fn first_complete(store: &dyn DatasetStore) -> Result<Option<(DirectoryName,
 ///
 /// # Errors
 /// Those of [`index::update`].
-pub fn begin(store: &dyn DatasetStore, directory: &DirectoryName, now: NaiveDateTime) -> Result<(), PrefixError> {
+pub fn begin(store: &dyn DatasetStore, directory: &DirectoryName, now: NaiveDateTime) -> Result<()> {
     index::update(store, |index| index.mark_fetched(directory, now)).map(drop)
 }
 
@@ -88,12 +88,7 @@ pub fn begin(store: &dyn DatasetStore, directory: &DirectoryName, now: NaiveDate
 ///
 /// # Errors
 /// Those of the link and of [`index::update`].
-pub fn failed(
-    store: &dyn DatasetStore,
-    directory: &DirectoryName,
-    now: NaiveDateTime,
-    reason: &str,
-) -> Result<(), PrefixError> {
+pub fn failed(store: &dyn DatasetStore, directory: &DirectoryName, now: NaiveDateTime, reason: &str) -> Result<()> {
     index::change(store, |index| {
         // The mark first: killed in between, the link still leads to the mark's directory and the attempt is repeated.
         index.update(|index| index.mark_failed(directory, now, Some(reason)))?;
@@ -105,7 +100,7 @@ pub fn failed(
 ///
 /// # Errors
 /// Those of a change of the records.
-pub fn succeeded(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<(), PrefixError> {
+pub fn succeeded(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<()> {
     index::change(store, |index| match index.current()? {
         Some(_) => Ok(()),
         None => index.set_current(directory),

@@ -9,7 +9,8 @@ use super::index::{self, IndexEntry};
 use super::summary::SummaryFile;
 use super::{dataset, fetch, summary};
 use crate::store::{
-    DatasetAccess, DatasetFiles, DatasetOpener, DatasetStore, DirectoryName, FoundFile, PrefixError, known_or_reason,
+    DatasetAccess, DatasetFiles, DatasetOpener, DatasetStore, DirectoryName, FoundFile, PrefixError, Result,
+    known_or_reason,
 };
 use crate::workers;
 use holdfast_model::CheckpointId;
@@ -31,12 +32,7 @@ pub enum FlushedCopy {
 ///
 /// # Errors
 /// The index cannot be read: nothing is known then.
-pub fn examine(
-    store: &dyn DatasetStore,
-    job: &str,
-    id: CheckpointId,
-    open: DatasetOpener,
-) -> Result<FlushedCopy, PrefixError> {
+pub fn examine(store: &dyn DatasetStore, job: &str, id: CheckpointId, open: DatasetOpener) -> Result<FlushedCopy> {
     let mut entries = index::read(store)?.unwrap_or_default().entries();
     entries.retain(|entry| entry.id == id);
     let is_own = |entry: &IndexEntry| dataset::job_of(store, &entry.directory).is_some_and(|writer| writer == job);
@@ -57,7 +53,7 @@ pub fn examine(
 
 /// The newest checkpoint that a restart would take from the prefix directory, with all files of its summary in their
 /// sizes.
-pub fn newest_usable(store: &dyn DatasetStore, open: DatasetOpener) -> Result<Option<CheckpointId>, PrefixError> {
+pub fn newest_usable(store: &dyn DatasetStore, open: DatasetOpener) -> Result<Option<CheckpointId>> {
     let candidates = fetch::candidates(store)?.into_iter();
     let mut usable = candidates.filter_map(|candidate| Some((candidate.id?, candidate.directory)));
     let is_usable =
@@ -84,7 +80,7 @@ pub(super) fn files_damage(
     id: CheckpointId,
     directory: &DirectoryName,
     open: DatasetOpener,
-) -> Result<Option<String>, PrefixError> {
+) -> Result<Option<String>> {
     let unlisted = || PrefixError::io("list", store.path_of(directory), "check that its disk works");
     let dataset = match store.open(directory, DatasetAccess::Read) {
         Err(error) if error.is_missing() => return Ok(Some("it does not exist".to_owned())),

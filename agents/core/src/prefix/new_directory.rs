@@ -4,7 +4,7 @@ use chrono::{NaiveDateTime, TimeDelta};
 
 use super::index;
 use crate::store::base_name::check_base_name;
-use crate::store::{DatasetStore, DirectoryName, NameParts, PrefixError};
+use crate::store::{DatasetStore, DirectoryName, NameParts, PrefixError, Result};
 use holdfast_model::CheckpointId;
 
 /// The length in bytes of the time in a name in SCR's form; years have four digits.
@@ -52,7 +52,7 @@ pub fn create(
     job: &str,
     id: CheckpointId,
     name: Option<&str>,
-) -> Result<DirectoryName, PrefixError> {
+) -> Result<DirectoryName> {
     let Some(name) = name else { return create_unnamed(store, now, job, id) };
     let name = directory_name(name);
     let with_id = format!("{name}.{id}");
@@ -70,12 +70,7 @@ pub fn create(
 }
 
 /// If the name of this second is taken, by an earlier attempt for example, the next free second is used.
-fn create_unnamed(
-    store: &dyn DatasetStore,
-    now: NaiveDateTime,
-    job: &str,
-    id: CheckpointId,
-) -> Result<DirectoryName, PrefixError> {
+fn create_unnamed(store: &dyn DatasetStore, now: NaiveDateTime, job: &str, id: CheckpointId) -> Result<DirectoryName> {
     let refused = |problem| PrefixError::JobId { job: job.to_owned(), problem };
     check_base_name(job).map_err(refused)?;
     remove_unrecorded(store, job, id);

@@ -13,7 +13,7 @@ use super::index::IndexEntry;
 use super::publish::Publication;
 use super::summary::{self, SUMMARY_FILE};
 use super::{dataset, index, ownership, rank_filemap};
-use crate::store::{DatasetAccess, DatasetOpener, DatasetStore, DirectoryName, PrefixError, known};
+use crate::store::{DatasetAccess, DatasetOpener, DatasetStore, DirectoryName, PrefixError, Result, known};
 use holdfast_model::CheckpointId;
 
 /// A directory that a flush left.
@@ -25,7 +25,7 @@ pub struct UnfinishedFlush {
 
 /// The unfinished flushes of a job, newest first. Datasets that the ranks write to the prefix directory themselves are
 /// left out: nothing can be continued there.
-pub fn of_job(store: &dyn DatasetStore, job: &str, open: DatasetOpener) -> Result<Vec<UnfinishedFlush>, PrefixError> {
+pub fn of_job(store: &dyn DatasetStore, job: &str, open: DatasetOpener) -> Result<Vec<UnfinishedFlush>> {
     let mut found = Vec::new();
     for entry in index::read(store)?.unwrap_or_default().entries() {
         if is_unfinished(store, &entry, job, open)? && !bypasses_the_cache(store, &entry.directory)? {
@@ -36,28 +36,19 @@ pub fn of_job(store: &dyn DatasetStore, job: &str, open: DatasetOpener) -> Resul
     Ok(found.into_iter().map(|(_, found)| found).collect())
 }
 
-fn is_unfinished(
-    store: &dyn DatasetStore,
-    entry: &IndexEntry,
-    job: &str,
-    open: DatasetOpener,
-) -> Result<bool, PrefixError> {
+fn is_unfinished(store: &dyn DatasetStore, entry: &IndexEntry, job: &str, open: DatasetOpener) -> Result<bool> {
     let of_job = entry.complete != Some(true) && dataset::job_of(store, &entry.directory).is_some_and(|of| of == job);
     // A job id in a name or a record is no proof: another user may have written it.
     Ok(of_job && ownership::is_own(store, &entry.directory)? && holds_only_a_flush(store, &entry.directory, open)?)
 }
 
-fn bypasses_the_cache(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool, PrefixError> {
+fn bypasses_the_cache(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool> {
     let record = known(dataset::read(store, directory))?.flatten();
     Ok(record.is_some_and(|record| record.direct.is_some()))
 }
 
 /// True if neither a drain nor `index add` has written there. A missing directory holds nothing else.
-fn holds_only_a_flush(
-    store: &dyn DatasetStore,
-    directory: &DirectoryName,
-    open: DatasetOpener,
-) -> Result<bool, PrefixError> {
+fn holds_only_a_flush(store: &dyn DatasetStore, directory: &DirectoryName, open: DatasetOpener) -> Result<bool> {
     let files = match store.open(directory, DatasetAccess::Read) {
         Err(error) if error.is_missing() => return Ok(true),
         dataset => dataset?,
@@ -82,7 +73,7 @@ fn holds_only_a_flush(
 ///
 /// # Errors
 /// The first step that failed. It can be repeated.
-pub fn abandon(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool, PrefixError> {
+pub fn abandon(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool> {
     let entry = index::read(store)?.unwrap_or_default().entry(directory);
     let now = entry.and_then(|entry| entry.flushed).unwrap_or_default();
     if let Some(summary) = known(summary::of(store, directory))?
@@ -100,11 +91,7 @@ pub fn abandon(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bo
 ///
 /// # Errors
 /// As [`of_job`] and [`abandon`].
-pub fn abandon_all(
-    store: &dyn DatasetStore,
-    job: &str,
-    open: DatasetOpener,
-) -> Result<Vec<DirectoryName>, PrefixError> {
+pub fn abandon_all(store: &dyn DatasetStore, job: &str, open: DatasetOpener) -> Result<Vec<DirectoryName>> {
     let entries = index::read(store)?.unwrap_or_default().entries();
     let mut removed = Vec::new();
     if !entries.iter().any(|entry| entry.complete == Some(true)) {

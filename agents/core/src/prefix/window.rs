@@ -19,7 +19,7 @@ use super::outputs::is_of_a_dataset;
 use super::prune::{self, PruneCandidate, PruneRules};
 use super::summary::Summary;
 use super::{dataset, delete, flushed, ownership, summary};
-use crate::store::{DatasetAccess, DatasetOpener, DatasetStore, DirectoryName, PrefixError, known};
+use crate::store::{DatasetAccess, DatasetOpener, DatasetStore, DirectoryName, Result, known};
 use holdfast_model::CheckpointId;
 
 /// A window.
@@ -48,11 +48,7 @@ pub struct LeftOut {
 ///
 /// # Errors
 /// Those of reading the index or the summary.
-pub fn unverified(
-    store: &dyn DatasetStore,
-    job: &str,
-    id: CheckpointId,
-) -> Result<Option<(DirectoryName, Summary)>, PrefixError> {
+pub fn unverified(store: &dyn DatasetStore, job: &str, id: CheckpointId) -> Result<Option<(DirectoryName, Summary)>> {
     let entries = index::read(store)?.unwrap_or_default().entries();
     let mut of_window = entries.into_iter().filter(|entry| entry.id == id && is_of(entry, job));
     let Some(entry) = of_window.find(|entry| entry.complete == Some(true) && !entry.marks.verified) else {
@@ -66,7 +62,7 @@ pub fn unverified(
 ///
 /// # Errors
 /// Those of a change of the index.
-pub fn mark_verified(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<(), PrefixError> {
+pub fn mark_verified(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<()> {
     index::update(store, |index| index.mark_verified(directory)).map(drop)
 }
 
@@ -74,7 +70,7 @@ pub fn mark_verified(store: &dyn DatasetStore, directory: &DirectoryName) -> Res
 ///
 /// # Errors
 /// Those of a change of the index.
-pub fn mark_restarted(store: &dyn DatasetStore, job: &str, id: CheckpointId) -> Result<(), PrefixError> {
+pub fn mark_restarted(store: &dyn DatasetStore, job: &str, id: CheckpointId) -> Result<()> {
     index::update(store, |index| {
         let taken = index.entries().into_iter().find(|entry| entry.id == id && is_of(entry, job));
         taken.map(|entry| index.mark_restarted(&entry.directory, job))
@@ -91,7 +87,7 @@ impl Window<'_> {
     ///
     /// # Errors
     /// The records cannot be read. What becomes of a single dataset is in the result.
-    pub fn enforce(&self, store: &dyn DatasetStore) -> Result<Vec<LeftOut>, PrefixError> {
+    pub fn enforce(&self, store: &dyn DatasetStore) -> Result<Vec<LeftOut>> {
         let entries = index::read(store)?.unwrap_or_default().entries();
         let current = known(store.current())?.flatten();
         let candidates: Vec<_> = entries.into_iter().filter_map(|entry| self.candidate(store, entry)).collect();

@@ -10,6 +10,8 @@ use crate::control::ControlError;
 use crate::durable::{self, DurableError};
 use crate::kvtree::file::HashFileError;
 
+pub type Result<T, E = RedundancyError> = std::result::Result<T, E>;
+
 /// Why a redundancy step did not succeed. Nothing half-written stays behind, whatever the variant.
 #[derive(Debug, Error)]
 pub enum RedundancyError {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use holdfast_model::{OutputPath, Rank};
 
-use super::RedundancyError;
 use super::files::MemberFiles;
 use super::inside;
+use super::{RedundancyError, Result};
 use crate::store::{DatasetFiles, StoredFile};
 
 /// Files that stay open at a time: a rank may have written thousands.
@@ -38,17 +38,13 @@ struct FileSpan {
 impl LogicalFile {
     /// Opens the files of `files` in a directory in cache; each must be a regular file of exactly the size that its
     /// meta data records. `member` is the index in the set, for messages.
-    pub fn open(directory: &Path, member: u32, files: &MemberFiles) -> Result<LogicalFile, RedundancyError> {
+    pub fn open(directory: &Path, member: u32, files: &MemberFiles) -> Result<LogicalFile> {
         let dataset: Arc<dyn DatasetFiles> = inside::open_directory(directory)?;
         LogicalFile::open_in(&dataset, member, files)
     }
 
     /// As [`LogicalFile::open`], of the files of a dataset.
-    pub fn open_in(
-        dataset: &Arc<dyn DatasetFiles>,
-        member: u32,
-        files: &MemberFiles,
-    ) -> Result<LogicalFile, RedundancyError> {
+    pub fn open_in(dataset: &Arc<dyn DatasetFiles>, member: u32, files: &MemberFiles) -> Result<LogicalFile> {
         let mut logical = LogicalFile {
             files: Arc::clone(dataset),
             member,
@@ -95,7 +91,7 @@ impl LogicalFile {
 
     /// Reads at `offset` what there is of real data, into the front of `buffer`; returns how much. The rest is padding,
     /// and the buffer there is left as it was.
-    pub fn read_real(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize, RedundancyError> {
+    pub fn read_real(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut at = self.parts.partition_point(|part| part.start + part.size <= offset);
         let mut done = 0;
         while done < buffer.len() && at < self.parts.len() {
@@ -118,13 +114,13 @@ impl LogicalFile {
     }
 
     /// As [`LogicalFile::read_real`], filling what is after the last file with zeros.
-    pub fn read_padded(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize, RedundancyError> {
+    pub fn read_padded(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let real = self.read_real(offset, buffer)?;
         buffer[real..].fill(0);
         Ok(real)
     }
 
-    fn handle(&mut self, at: usize) -> Result<&dyn StoredFile, RedundancyError> {
+    fn handle(&mut self, at: usize) -> Result<&dyn StoredFile> {
         if self.parts[at].handle.is_none() {
             if self.open >= OPEN_FILES {
                 for part in &mut self.parts {
@@ -209,7 +205,7 @@ impl ChunkedChecksums {
     ///
     /// # Errors
     /// A file that has another checksum than its meta data records.
-    pub fn finish(mut self, logical: &LogicalFile) -> Result<Vec<u32>, RedundancyError> {
+    pub fn finish(mut self, logical: &LogicalFile) -> Result<Vec<u32>> {
         for (chunk, position) in self.chunks.into_iter().enumerate() {
             // A file that continues in the next chunk.
             if let Some(read) = self.parts.get_mut(position.part) {
@@ -244,13 +240,8 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// A verifier at the front of a logical file.
-    pub fn new() -> Self {
-        Verifier::default()
-    }
-
     /// Takes the next real bytes; an error as soon as a file ends with another checksum than its meta data records.
-    pub fn feed(&mut self, logical: &LogicalFile, mut bytes: &[u8]) -> Result<(), RedundancyError> {
+    pub fn feed(&mut self, logical: &LogicalFile, mut bytes: &[u8]) -> Result<()> {
         loop {
             let Some(part) = logical.parts.get(self.part) else { return Ok(()) };
             let left = part.size - self.inside;
@@ -276,7 +267,7 @@ impl Verifier {
     }
 
     /// After the last byte: closes files of size 0 at the end, and returns how many files carried a checksum.
-    pub fn finish(mut self, logical: &LogicalFile) -> Result<usize, RedundancyError> {
+    pub fn finish(mut self, logical: &LogicalFile) -> Result<usize> {
         self.feed(logical, &[])?;
         Ok(self.verified)
     }
@@ -306,7 +297,7 @@ mod tests {
     }
 
     /// Reads a logical file in `count` chunks, piece by piece of each in turn.
-    fn checksums_of(logical: &mut LogicalFile, count: u32, piece: usize) -> Result<Vec<u32>, RedundancyError> {
+    fn checksums_of(logical: &mut LogicalFile, count: u32, piece: usize) -> Result<Vec<u32>> {
         let chunk = logical.total_bytes().div_ceil(u64::from(count)).max(1);
         let mut checksums = ChunkedChecksums::new(logical, count, chunk);
         let mut offset = 0;

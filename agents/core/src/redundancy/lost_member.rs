@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use holdfast_model::{CheckpointId, Scheme};
 
-use super::error::RedundancyError;
+use super::error::{RedundancyError, Result};
 use super::files::{MemberFiles, RebuiltMember};
 use super::inside;
 use crate::control::filemap::Filemap;
@@ -83,11 +83,7 @@ impl LostMember {
     ///
     /// # Errors
     /// Names that must not be used, or a file operation.
-    pub fn create(
-        dataset: &Arc<dyn OpenDataset>,
-        lost: LostFiles,
-        reserved: &BTreeSet<String>,
-    ) -> Result<LostMember, RedundancyError> {
+    pub fn create(dataset: &Arc<dyn OpenDataset>, lost: LostFiles, reserved: &BTreeSet<String>) -> Result<LostMember> {
         let directory = dataset.location();
         let refused = |name: &str, why| RedundancyError::UnsafeName {
             directory: directory.to_owned(),
@@ -134,7 +130,7 @@ impl LostMember {
     ///
     /// Data that turns out to be wrong is remembered until [`finish`](Self::finish), and the rest is taken without
     /// writing it: so the survivors' own checks run to their end, and can name the damaged file.
-    pub fn take(&mut self, is_redundancy: bool, piece: &[u8]) -> Result<(), RedundancyError> {
+    pub fn take(&mut self, is_redundancy: bool, piece: &[u8]) -> Result<()> {
         if self.wrong.is_some() {
             return Ok(());
         }
@@ -148,7 +144,7 @@ impl LostMember {
     }
 
     /// The next bytes of the logical file: cut at the real sizes; what lies behind must be padding.
-    fn write_data(&mut self, mut bytes: &[u8]) -> Result<(), RedundancyError> {
+    fn write_data(&mut self, mut bytes: &[u8]) -> Result<()> {
         while let Some(output) = &mut self.current {
             let take = usize::try_from(output.left).map_or(bytes.len(), |left| left.min(bytes.len()));
             output.write(&*self.dataset, &bytes[..take])?;
@@ -170,7 +166,7 @@ impl LostMember {
     }
 
     /// The next bytes of the redundancy data.
-    fn write_redundancy(&mut self, bytes: &[u8]) -> Result<(), RedundancyError> {
+    fn write_redundancy(&mut self, bytes: &[u8]) -> Result<()> {
         self.redundancy_left = self
             .redundancy_left
             .checked_sub(bytes.len() as u64)
@@ -179,7 +175,7 @@ impl LostMember {
     }
 
     /// After the last byte: closes everything and checks it.
-    pub fn finish(mut self) -> Result<Unconfirmed, RedundancyError> {
+    pub fn finish(mut self) -> Result<Unconfirmed> {
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);
         }
@@ -204,23 +200,14 @@ impl LostMember {
             meta.crc = Some(*crc);
             meta.complete = true;
         }
-        let redundancy = Meta {
-            file: redundancy_file,
-            kind: FileKind::Redundancy(scheme),
-            size,
-            checkpoint,
-            rank,
-            ranks,
-            complete: true,
-            crc: Some(redundancy_crc),
-            output_path: None,
-        };
+        let (kind, crc) = (FileKind::Redundancy(scheme), Some(redundancy_crc));
+        let redundancy = Meta { kind, crc, ..Meta::of_application(redundancy_file, size, checkpoint, rank, ranks) };
         let rebuilt = RebuiltMember { rank, checkpoint, files, redundancy: vec![redundancy] };
         Ok(Unconfirmed { dataset: self.dataset, written, rebuilt, known_checksums })
     }
 
     /// Continues with the next file that has bytes; files of size 0 are made on the way.
-    fn advance(&mut self) -> Result<(), RedundancyError> {
+    fn advance(&mut self) -> Result<()> {
         loop {
             if let Some(done) = self.current.take() {
                 let (file, crc, _) = done.close(&*self.dataset)?;
@@ -246,7 +233,7 @@ impl LostMember {
 impl Unconfirmed {
     /// Gives everything its name and writes the meta files; these carry the checksums if `crc_in_meta` (always at
     /// the drain; in cache only with `SCR_CRC_ON_COPY`), or if the original's did.
-    pub fn install(self, crc_in_meta: bool) -> Result<RebuiltMember, RedundancyError> {
+    pub fn install(self, crc_in_meta: bool) -> Result<RebuiltMember> {
         // The redundancy file is the last one: without it the member counts as missing.
         for file in self.written {
             file.commit()?;
@@ -263,7 +250,7 @@ impl Unconfirmed {
 
     /// As [`install`](Self::install), where all members are in one dataset: the meta files carry checksums, and the
     /// member gets a file map, as after a drain.
-    pub fn install_with_filemap(self) -> Result<RebuiltMember, RedundancyError> {
+    pub fn install_with_filemap(self) -> Result<RebuiltMember> {
         let dataset = Arc::clone(&self.dataset);
         let rebuilt = self.install(true)?;
         let mut filemap = Filemap::new();
@@ -277,18 +264,18 @@ impl Unconfirmed {
     }
 }
 
-fn write_meta_with(dataset: &dyn OpenDataset, meta: &Meta, with_crc: bool) -> Result<(), RedundancyError> {
+fn write_meta_with(dataset: &dyn OpenDataset, meta: &Meta, with_crc: bool) -> Result<()> {
     let crc = meta.crc.filter(|_| with_crc);
     Ok(write_meta(dataset, &Meta { crc, ..meta.clone() })?)
 }
 
 impl MemberOutput {
-    fn create(dataset: &dyn OpenDataset, name: &str, bytes: u64) -> Result<MemberOutput, RedundancyError> {
+    fn create(dataset: &dyn OpenDataset, name: &str, bytes: u64) -> Result<MemberOutput> {
         let (file, crc) = (dataset.create(name)?, crc32fast::Hasher::new());
         Ok(MemberOutput { file, name: name.to_owned(), written: 0, left: bytes, crc })
     }
 
-    fn write(&mut self, dataset: &dyn OpenDataset, bytes: &[u8]) -> Result<(), RedundancyError> {
+    fn write(&mut self, dataset: &dyn OpenDataset, bytes: &[u8]) -> Result<()> {
         let written = self.file.write_at(bytes, self.written);
         written.map_err(RedundancyError::io("write", &dataset.path_of(&self.name)))?;
         self.crc.update(bytes);
@@ -298,7 +285,7 @@ impl MemberOutput {
     }
 
     /// The file, its checksum and its length.
-    fn close(self, dataset: &dyn OpenDataset) -> Result<(Box<dyn StagedFile>, u32, u64), RedundancyError> {
+    fn close(self, dataset: &dyn OpenDataset) -> Result<(Box<dyn StagedFile>, u32, u64)> {
         self.file.sync().map_err(RedundancyError::io("sync", &dataset.path_of(&self.name)))?;
         Ok((self.file, self.crc.finalize(), self.written))
     }

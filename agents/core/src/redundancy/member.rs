@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 
 use holdfast_model::{CheckpointId, Rank, RankDescriptor};
 
-use super::error::RedundancyError;
+use super::error::{RedundancyError, Result};
 use super::files::MemberFiles;
 use super::link::{LinkReceiver, LinkSender};
 use super::piece::BufferPool;
-
-type Result<T, E = RedundancyError> = std::result::Result<T, E>;
 
 /// One member's part in a step of its group. All members of a group have the same values, except for their own index.
 #[derive(Clone, Debug)]

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use holdfast_model::{RankDescriptor, Scheme};
 
-use super::RedundancyError;
 use super::files::{MemberFiles, SetFile, SetId};
 use super::groups::{ForcedLocal, GroupRules, Groups, Site, sets};
 use super::link::{LinkReceiver, LinkSender};
@@ -18,6 +17,7 @@ use super::lost_member::LostFiles;
 use super::member::{GroupMember, MemberTask};
 use super::piece::BufferPool;
 use super::scheme::{LostPiece, OpenSet, RedundancyScheme, SetHeader, TakePiece};
+use super::{RedundancyError, Result};
 use crate::control::meta::{FileKind, Meta};
 use crate::kvtree::file as hash_file;
 use crate::store::DatasetFiles;
@@ -29,8 +29,6 @@ pub struct Mirror;
 
 /// Files and bytes of members, by index.
 type Archive = BTreeMap<u32, (MemberFiles, Vec<u8>)>;
-
-type Result<T, E = RedundancyError> = std::result::Result<T, E>;
 
 impl RedundancyScheme for Mirror {
     fn name(&self) -> Scheme {
@@ -50,7 +48,7 @@ impl RedundancyScheme for Mirror {
     }
 
     fn encode(&self, task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
-        let pool = BufferPool::new();
+        let pool = BufferPool::default();
         let own = read_member(node.directory(), task.index, node.files()?)?;
         let descriptor = serde_json::to_vec(&node.descriptor(task.rank()?)?).unwrap();
         let others: Vec<u32> = (0..task.size()).filter(|other| *other != task.index).collect();
@@ -82,7 +80,7 @@ impl RedundancyScheme for Mirror {
     }
 
     fn rebuild(&self, task: &MemberTask, missing: &[u32], node: &dyn GroupMember) -> Result<()> {
-        let pool = BufferPool::new();
+        let pool = BufferPool::default();
         let survivor = (0..task.size()).find(|member| !missing.contains(member)).unwrap();
         if task.index == survivor {
             let archive = read_archive(&node.directory().join(file_name(task.group_id, task.size(), survivor)));
@@ -159,7 +157,7 @@ impl RedundancyScheme for Mirror {
             }
             Ok(())
         };
-        Ok(OpenSet { lost, pool: BufferPool::new(), read: Box::new(read) })
+        Ok(OpenSet { lost, pool: BufferPool::default(), read: Box::new(read) })
     }
 }
 
@@ -209,18 +207,10 @@ fn write_archive(path: &Path, task: &MemberTask, archive: &Archive) -> Result<()
         out.extend(bytes);
     }
     fs::write(path, &out).unwrap();
-    let meta = Meta {
-        file: path.file_name().unwrap().to_string_lossy().into_owned(),
-        kind: FileKind::Redundancy(NAME),
-        size: out.len() as u64,
-        checkpoint: task.checkpoint,
-        rank: task.rank()?,
-        ranks: task.ranks,
-        complete: true,
-        crc: Some(crc32fast::hash(&out)),
-        output_path: None,
-    };
-    Ok(meta.write(path)?)
+    let file = path.file_name().unwrap().to_string_lossy();
+    let meta = Meta::of_application(file, out.len() as u64, task.checkpoint, task.rank()?, task.ranks);
+    let (kind, crc) = (FileKind::Redundancy(NAME), Some(crc32fast::hash(&out)));
+    Ok(Meta { kind, crc, ..meta }.write(path)?)
 }
 
 fn read_archive(path: &Path) -> Archive {

@@ -44,5 +44,5 @@ pub mod scheme;
 pub mod survival;
 pub mod xor;
 
-pub use error::RedundancyError;
+pub use error::{RedundancyError, Result};
 pub use scheme::RedundancyScheme;

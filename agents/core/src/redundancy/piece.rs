@@ -44,10 +44,6 @@ pub struct BufferPool {
 const KEPT: usize = 16;
 
 impl BufferPool {
-    pub fn new() -> Self {
-        BufferPool::default()
-    }
-
     /// A buffer of `length` bytes with unspecified contents.
     pub fn take(&self, length: usize) -> Vec<u8> {
         let mut buffer = self.free.lock().pop().unwrap_or_default();
@@ -109,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_pool_reuses_buffers_at_the_requested_length() {
-        let pool = BufferPool::new();
+        let pool = BufferPool::default();
         pool.give(vec![1; 100]);
         assert_eq!(pool.clone().take(10).len(), 10);
         assert_eq!(pool.take(50), vec![0; 50]);

@@ -16,6 +16,7 @@ use super::groups::{ForcedLocal, GroupRules, Groups, InconsistentDescriptors, Ne
 use super::lost_member::LostFiles;
 use super::member::{GroupMember, MemberTask};
 use super::numbers::{NumberError, SchemeNumber};
+use super::parity::ParityScheme;
 use super::piece::BufferPool;
 use crate::kvtree::Tree;
 use crate::store::DatasetFiles;
@@ -155,14 +156,19 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         Err(RedundancyError::NotComputed { scheme: self.name() })
     }
 
-    /// The set and member in the base name of a redundancy file; `None` for other files.
-    fn parse_file_name(&self, _name: &str) -> Option<SetFile> {
+    /// Its redundancy files, if they are of the kind that schemes with [`parity`](super::parity) have in common.
+    fn parity(&self) -> Option<&'static ParityScheme> {
         None
     }
 
+    /// The set and member in the base name of a redundancy file; `None` for other files.
+    fn parse_file_name(&self, name: &str) -> Option<SetFile> {
+        self.parity()?.parse_file_name(name)
+    }
+
     /// The names of the redundancy files of a member.
-    fn file_names(&self, _set: SetId, _member: u32) -> Vec<String> {
-        Vec::new()
+    fn file_names(&self, set: SetId, member: u32) -> Vec<String> {
+        self.parity().iter().map(|parity| parity.file_name(set.group_id, set.members, member)).collect()
     }
 
     /// How many members of a set can be lost and computed again, if the names of its files determine it; `None` if only
@@ -177,16 +183,18 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     }
 
     /// Checks the hash in front of a redundancy file by its own rules, whatever the file's name is.
-    fn describe_header(&self, _header: &Tree, _origin: &str) -> Result<DescribedHeader, RedundancyError> {
-        Err(RedundancyError::NotComputed { scheme: self.name() })
+    fn describe_header(&self, header: &Tree, origin: &str) -> Result<DescribedHeader, RedundancyError> {
+        let parity = self.parity().ok_or_else(|| RedundancyError::NotComputed { scheme: self.name() })?;
+        parity.describe(header, origin)
     }
 
     /// Reads the header of a redundancy file and checks that it fits the file's name.
     ///
     /// # Errors
     /// A file that cannot be read, or a header that cannot be used.
-    fn read_header(&self, _files: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader, RedundancyError> {
-        Err(RedundancyError::NotComputed { scheme: file.set.scheme })
+    fn read_header(&self, files: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader, RedundancyError> {
+        let parity = self.parity().ok_or(RedundancyError::NotComputed { scheme: file.set.scheme })?;
+        parity.read_header(files, file)
     }
 
     /// Opens the survivors of a set whose files are all in one directory, as after a drain, to compute the files of the

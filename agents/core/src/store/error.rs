@@ -10,6 +10,8 @@ use crate::kvtree::file::HashFileError;
 use crate::owned::OwnedError;
 use holdfast_model::{CheckpointId, OutputPath};
 
+pub type Result<T, E = PrefixError> = std::result::Result<T, E>;
+
 /// Why work on the prefix directory failed. Every message names the file, the place in it and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum PrefixError {

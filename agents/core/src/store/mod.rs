@@ -32,7 +32,7 @@ pub use dataset_store::{
     Taken,
 };
 pub use directory_name::{DirectoryName, NameParts};
-pub use error::PrefixError;
+pub use error::{PrefixError, Result};
 pub(crate) use error::{known, known_or_reason};
 pub use posix::{PosixDataset, PosixStore};
 pub use staged::{Staged, StagedAppender, StagedFile, StagedWriter};

@@ -4,15 +4,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use holdfast_core::owned::{Access, Base, Found, MARKER_FILE, Marker, OwnedDirectory, OwnedError};
+use holdfast_core::owned::{Access, Found, MARKER_FILE, Marker, OwnedDirectory, OwnedError};
 use rustix::process::geteuid;
 
-use crate::{give_away, mode, open_base, other_owner, refused, set_mode};
+use crate::{give_away, mode, other_owner, refused, set_mode, shared_base};
 
 #[test]
 fn directories_are_made_with_the_mode_that_their_access_permits() {
-    let base = open_base();
-    let shared = Base::shared(base.path()).unwrap();
+    let (base, shared) = shared_base();
     shared.create_directory("private", Access::Private).unwrap();
     let group = shared.create_directory("group", Access::GroupRead).unwrap();
     group.create_directory("deep", Access::GroupRead).unwrap();
@@ -23,8 +22,7 @@ fn directories_are_made_with_the_mode_that_their_access_permits() {
 
 #[test]
 fn a_planted_directory_is_neither_opened_nor_taken_for_made() {
-    let base = open_base();
-    let shared = Base::shared(base.path()).unwrap();
+    let (base, shared) = shared_base();
     let planted = base.path().join("planted");
     fs::create_dir(&planted).unwrap();
     set_mode(&planted, 0o700);
@@ -38,8 +36,7 @@ fn a_planted_directory_is_neither_opened_nor_taken_for_made() {
 
 #[test]
 fn links_and_files_in_the_place_of_a_directory_are_refused() {
-    let base = open_base();
-    let shared = Base::shared(base.path()).unwrap();
+    let (base, shared) = shared_base();
     let (link, file) = (base.path().join("link"), base.path().join("file"));
     symlink("/tmp", &link).unwrap();
     fs::write(&file, "").unwrap();
@@ -53,8 +50,7 @@ fn links_and_files_in_the_place_of_a_directory_are_refused() {
 
 #[test]
 fn modes_that_permit_more_than_the_access_are_refused() {
-    let base = open_base();
-    let shared = Base::shared(base.path()).unwrap();
+    let (base, shared) = shared_base();
     let path = base.path().join("ours");
     fs::create_dir(&path).unwrap();
     for (access, good, bad) in [
@@ -74,8 +70,7 @@ fn modes_that_permit_more_than_the_access_are_refused() {
 
 #[test]
 fn names_are_one_component() {
-    let base = open_base();
-    let shared = Base::shared(base.path()).unwrap();
+    let (base, shared) = shared_base();
     for name in ["", ".", "..", "a/b", "/", "a/", "a\0b"] {
         let opened = shared.create_directory(name, Access::Private);
         assert!(matches!(opened, Err(OwnedError::Name { .. } | OwnedError::Io { .. })), "{name:?}");
@@ -85,8 +80,7 @@ fn names_are_one_component() {
 
 #[test]
 fn a_random_name_is_new_each_time_and_marked() {
-    let base = open_base();
-    let shared = Base::shared(base.path()).unwrap();
+    let (_base, shared) = shared_base();
     let marker = Marker { kind: "workspace", job: "17", prefix: None, allocation: None };
     let first = shared.new_random_directory("holdfast-", Access::Private, &marker).unwrap();
     let second = shared.new_random_directory("holdfast-", Access::Private, &marker).unwrap();
@@ -100,8 +94,7 @@ fn a_random_name_is_new_each_time_and_marked() {
 
 #[test]
 fn a_directory_is_the_one_that_was_opened_whatever_its_path_leads_to_later() {
-    let base = open_base();
-    let shared = Base::shared(base.path()).unwrap();
+    let (base, shared) = shared_base();
     let ours = shared.create_directory("ours", Access::Private).unwrap();
     fs::rename(base.path().join("ours"), base.path().join("aside")).unwrap();
     fs::create_dir(base.path().join("ours")).unwrap();

@@ -17,7 +17,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown, lchown};
 use std::path::Path;
 use std::process::ExitCode;
 
-use holdfast_core::owned::{Found, OwnedError};
+use holdfast_core::owned::{Base, Found, OwnedError};
 use rustix::process::geteuid;
 
 /// The uid of the other user: `nobody`.
@@ -64,4 +64,10 @@ fn open_base() -> tempfile::TempDir {
     let base = tempfile::tempdir().unwrap();
     set_mode(base.path(), 0o755);
     base
+}
+
+fn shared_base() -> (tempfile::TempDir, Base) {
+    let base = open_base();
+    let shared = Base::shared(base.path()).unwrap();
+    (base, shared)
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use holdfast_core::durable::Durability;
 use holdfast_core::owned::{Access, Base, Found, MARKER_FILE, Marker};
 
-use crate::{give_away, open_base, other_owner, refused, set_mode};
+use crate::{give_away, other_owner, refused, set_mode, shared_base};
 
 const OURS: Marker<'_> = Marker { kind: "workspace", job: "17", prefix: None, allocation: None };
 
@@ -20,16 +20,21 @@ fn tree(base: &Path, marker: Option<&Marker<'_>>) {
     fs::write(base.join("tree/a/b/file"), "x").unwrap();
 }
 
+/// A base with a tree in it.
+fn with_tree(marker: Option<&Marker<'_>>) -> (tempfile::TempDir, Base) {
+    let (base, shared) = shared_base();
+    tree(base.path(), marker);
+    (base, shared)
+}
+
 #[test]
 fn a_marked_tree_is_removed_and_links_in_it_are_not_followed() {
-    let base = open_base();
-    tree(base.path(), Some(&OURS));
+    let (base, shared) = with_tree(Some(&OURS));
     let victim = base.path().join("victim");
     fs::create_dir(&victim).unwrap();
     fs::write(victim.join("file"), "x").unwrap();
     symlink(&victim, base.path().join("tree/directory")).unwrap();
     symlink(victim.join("file"), base.path().join("tree/a/file")).unwrap();
-    let shared = Base::shared(base.path()).unwrap();
     assert!(shared.remove_tree("tree", Access::Private, &OURS).unwrap());
     assert!(!base.path().join("tree").exists());
     assert!(victim.join("file").exists());
@@ -41,9 +46,7 @@ fn a_tree_without_the_marker_of_this_job_is_not_touched() {
     let other_job = Marker { kind: "workspace", job: "18", prefix: None, allocation: None };
     let other_kind = Marker { kind: "cache", job: "17", prefix: None, allocation: None };
     for marker in [None, Some(&other_job), Some(&other_kind)] {
-        let base = open_base();
-        tree(base.path(), marker);
-        let shared = Base::shared(base.path()).unwrap();
+        let (base, shared) = with_tree(marker);
         let found = refused(shared.remove_tree("tree", Access::Private, &OURS), &base.path().join("tree"));
         match marker {
             None => assert_eq!(found, Found::NoMarker),
@@ -55,22 +58,18 @@ fn a_tree_without_the_marker_of_this_job_is_not_touched() {
 
 #[test]
 fn a_marker_that_another_user_wrote_is_none() {
-    let base = open_base();
-    tree(base.path(), Some(&OURS));
+    let (base, shared) = with_tree(Some(&OURS));
     let marker = base.path().join("tree").join(MARKER_FILE);
     give_away(&marker);
-    let shared = Base::shared(base.path()).unwrap();
     assert_eq!(refused(shared.remove_tree("tree", Access::Private, &OURS), &marker), other_owner());
     assert!(base.path().join("tree/a/b/file").exists());
 }
 
 #[test]
 fn a_link_with_the_name_of_the_tree_is_refused() {
-    let base = open_base();
-    tree(base.path(), Some(&OURS));
+    let (base, shared) = with_tree(Some(&OURS));
     fs::rename(base.path().join("tree"), base.path().join("victim")).unwrap();
     symlink(base.path().join("victim"), base.path().join("tree")).unwrap();
-    let shared = Base::shared(base.path()).unwrap();
     let found = refused(shared.remove_tree("tree", Access::Private, &OURS), &base.path().join("tree"));
     assert!(matches!(found, Found::Link { .. }));
     assert!(base.path().join("victim/a/b/file").exists());
@@ -78,11 +77,9 @@ fn a_link_with_the_name_of_the_tree_is_refused() {
 
 #[test]
 fn a_directory_of_another_user_in_the_tree_is_not_entered() {
-    let base = open_base();
-    tree(base.path(), Some(&OURS));
+    let (base, shared) = with_tree(Some(&OURS));
     let theirs = base.path().join("tree/a/b");
     give_away(&theirs);
-    let shared = Base::shared(base.path()).unwrap();
     assert_eq!(refused(shared.remove_tree("tree", Access::Private, &OURS), &theirs), other_owner());
     assert!(theirs.join("file").exists());
     // The marker is removed last, so that the removal can be repeated.
@@ -92,20 +89,17 @@ fn a_directory_of_another_user_in_the_tree_is_not_entered() {
 
 #[test]
 fn a_tree_that_is_too_deep_is_refused_without_using_up_descriptors() {
-    let base = open_base();
-    tree(base.path(), Some(&OURS));
+    let (base, shared) = with_tree(Some(&OURS));
     let deep: std::path::PathBuf = std::iter::repeat_n("d", 200).collect();
     fs::create_dir_all(base.path().join("tree").join(deep)).unwrap();
-    let shared = Base::shared(base.path()).unwrap();
     let found = refused(shared.remove_tree("tree", Access::Private, &OURS), &base.path().join("tree"));
     assert!(matches!(found, Found::TooDeep { .. }));
 }
 
 #[test]
 fn a_second_marker_must_be_the_same() {
-    let base = open_base();
-    tree(base.path(), Some(&OURS));
-    let made = Base::shared(base.path()).unwrap().create_directory("tree", Access::Private).unwrap();
+    let (_base, shared) = with_tree(Some(&OURS));
+    let made = shared.create_directory("tree", Access::Private).unwrap();
     made.mark(&OURS, Durability::Machine).unwrap();
     let other = Marker { kind: "workspace", job: "18", prefix: None, allocation: None };
     assert!(matches!(refused(made.mark(&other, Durability::Machine), made.path()), Found::OtherMarker { .. }));
@@ -115,9 +109,7 @@ fn a_second_marker_must_be_the_same() {
 #[test]
 fn directory_of_a_job_with_the_same_id_and_another_prefix_is_neither_used_nor_removed() {
     let of = |prefix: &'static str| Marker { prefix: Some(Path::new(prefix)), ..OURS };
-    let base = open_base();
-    tree(base.path(), Some(&of("/pfs/a")));
-    let shared = Base::shared(base.path()).unwrap();
+    let (base, shared) = with_tree(Some(&of("/pfs/a")));
     let made = shared.create_directory("tree", Access::Private).unwrap();
     made.mark(&of("/pfs/a"), Durability::Machine).unwrap();
     let expected = Found::OtherPrefix { prefix: "/pfs/a".into(), allocation: None };
@@ -132,9 +124,7 @@ fn directory_of_a_job_with_the_same_id_and_another_prefix_is_neither_used_nor_re
 
 #[test]
 fn only_an_empty_directory_of_ours_is_removed_without_a_marker() {
-    let base = open_base();
-    tree(base.path(), None);
-    let shared = Base::shared(base.path()).unwrap();
+    let (base, shared) = with_tree(None);
     assert!(!shared.remove_empty_directory("tree", Access::Private).unwrap());
     shared.create_directory("empty", Access::Private).unwrap();
     assert!(shared.remove_empty_directory("empty", Access::Private).unwrap());

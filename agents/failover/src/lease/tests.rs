@@ -43,19 +43,7 @@ fn agent_reports(granter: &mut Granter, at: u64, node: u32, instance: u64, state
     let copy = CopyStatus { state, ..CopyStatus::default() };
     let (main, replica) = if node == 0 { (Some(copy), None) } else { (None, Some(copy)) };
     let checkpoint = lease.own_newest.max(lease.mirrored.sequence);
-    let (lease, name, fail_overs, fail_backs) = (Some(lease), String::new(), 0, 0);
-    let status = PairStatus {
-        pair: 0,
-        name,
-        main,
-        replica,
-        checkpoint,
-        checkpoint_age_ms: None,
-        missed: 0,
-        fail_overs,
-        fail_backs,
-        lease,
-    };
+    let status = PairStatus { main, replica, checkpoint, lease: Some(lease), ..PairStatus::default() };
     let answer = Answer { instance, clock: agent_clock(at), asked: ms(at - 10), pairs: &[status] };
     granter.answered(ms(at), node, answer);
 }

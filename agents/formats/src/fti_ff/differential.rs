@@ -21,7 +21,7 @@ use super::containers::{self, ContainerError};
 use super::layout::{EntriesCrc, Layout};
 use super::md5_lanes;
 use super::writer::Stamp;
-use crate::error::FormatsError;
+use crate::error::{FormatsError, Result};
 use crate::input::Input;
 
 /// Bytes that are compared, and written if they differ.
@@ -128,12 +128,12 @@ impl CheckpointFile<'_> {
     ///
     /// # Errors
     /// When the variables are too large for a file, or reading or writing fails. The file is then no checkpoint.
-    pub fn write(self, source: &dyn VariableSource) -> Result<(Image, Written), FormatsError> {
+    pub fn write(self, source: &dyn VariableSource) -> Result<(Image, Written)> {
         write(&self, source)
     }
 }
 
-fn write(into: &CheckpointFile<'_>, source: &dyn VariableSource) -> Result<(Image, Written), FormatsError> {
+fn write(into: &CheckpointFile<'_>, source: &dyn VariableSource) -> Result<(Image, Written)> {
     let CheckpointFile { file, path, layout, checkpoint, timestamp, partner_size, held, previous } = *into;
     let variables = source.variables();
     let previous = previous.filter(|image| image.layout == layout);
@@ -281,7 +281,7 @@ impl Update<'_> {
     }
 
     /// Layout A: the metadata of each block, the checksum over everything, and the metadata of the file.
-    fn finish_document(&mut self, path: &Path, size: u64, stamp: Stamp) -> Result<(), FormatsError> {
+    fn finish_document(&mut self, path: &Path, size: u64, stamp: Stamp) -> Result<()> {
         for (bytes, offset) in self.metadata(Layout::A) {
             self.put(&bytes, offset).map_err(FormatsError::writing(path))?;
         }
@@ -292,13 +292,7 @@ impl Update<'_> {
 
     /// Layout F: the checksum over the hashes of the containers, and all metadata after the data. FTI's reader computes
     /// the checksum over the containers with content only.
-    fn finish_chunked(
-        &mut self,
-        path: &Path,
-        data_size: u64,
-        checkpoint: u32,
-        stamp: Stamp,
-    ) -> Result<(), FormatsError> {
+    fn finish_chunked(&mut self, path: &Path, data_size: u64, checkpoint: u32, stamp: Stamp) -> Result<()> {
         let entries = self.image.blocks.iter().flat_map(|block| &block.entries);
         let mut hasher = Md5::new();
         entries.filter(|entry| entry.is_filled()).for_each(|entry| hasher.update(entry.hash));

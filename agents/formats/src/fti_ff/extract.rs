@@ -6,7 +6,7 @@ use md5::{Digest, Md5};
 
 use super::checkpoint::{FtiFile, inspect, parity_has_none};
 use crate::destination::{Destination, FillError};
-use crate::error::FormatsError;
+use crate::error::{FormatsError, Result};
 use crate::file_check::Damage;
 use crate::format::{Extracted, Options, Progress};
 use crate::input::Input;
@@ -16,12 +16,7 @@ use crate::input::Input;
 ///
 /// # Errors
 /// When the file cannot be read, has no variables, or writing fails.
-pub fn extract(
-    path: &Path,
-    to: &Destination,
-    options: &Options,
-    progress: Progress<'_>,
-) -> Result<Extracted, FormatsError> {
+pub fn extract(path: &Path, to: &Destination, options: &Options, progress: Progress<'_>) -> Result<Extracted> {
     let checkpoint = match inspect(Input::open(path)?)? {
         FtiFile::Checkpoint(checkpoint) => checkpoint,
         FtiFile::Parity(_) => return Err(parity_has_none("extract from", path)),

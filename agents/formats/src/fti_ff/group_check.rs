@@ -9,7 +9,7 @@ use super::parity::Combination;
 use super::restore::own_bytes;
 use super::survivors::Survivors;
 use super::verify;
-use crate::error::FormatsError;
+use crate::error::Result;
 use crate::file_check::{Damage, FileCheck};
 use crate::input::Input;
 
@@ -18,7 +18,7 @@ pub const NO_REDUNDANCY: &str = "no-redundancy";
 
 /// Checks the partner copies and parities of a group's checkpoint. A file that the checkpoint's level requires and that
 /// is missing is a damage. At levels 1 and 4, which have neither copies nor parity, each file is checked by its hashes.
-pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<FileCheck, FormatsError> {
+pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<FileCheck> {
     let mut check = FileCheck::default();
     let path = |role, rank| survivors.of(checkpoint, role, rank).map(|file| file.path.as_path()).next();
     let redundancy = Redundancy::of(survivors, group, checkpoint)?;
@@ -94,7 +94,7 @@ pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Fi
 
 /// Checks the files of these ranks in the differential checkpoint by their hashes: it has no copies and no parity. A
 /// rank without a file is a damage.
-pub fn check_differential(survivors: &Survivors, ranks: &[u32]) -> Result<FileCheck, FormatsError> {
+pub fn check_differential(survivors: &Survivors, ranks: &[u32]) -> Result<FileCheck> {
     let mut check = FileCheck::default();
     for rank in ranks {
         let mut files = survivors.differential().filter(|file| file.name.rank == *rank).peekable();
@@ -125,7 +125,7 @@ struct Redundancy {
 impl Redundancy {
     /// Derived from the files that are present, their directories (`l2`, `l3`) and their metadata. A file of level 4
     /// may have the metadata of level 2 or 3: FTI writes the last checkpoint of a run there, unchanged.
-    fn of(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Redundancy, FormatsError> {
+    fn of(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Redundancy> {
         let mut found = Redundancy::default();
         for rank in group {
             for role in [FileRole::Rank, FileRole::Partner, FileRole::Parity] {
@@ -148,7 +148,7 @@ impl Redundancy {
 }
 
 /// Checks a file by its hashes and adds the damages and notes.
-fn own_hashes(path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
+fn own_hashes(path: &Path, check: &mut FileCheck) -> Result<()> {
     let own = verify::verify(path, &mut |_, _| {})?;
     let placed = |damage: Damage| Damage { place: format!("{}: {}", path.display(), damage.place), ..damage };
     own.damages.into_iter().for_each(|damage| check.damage(placed(damage)));
@@ -159,7 +159,7 @@ fn own_hashes(path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
 }
 
 /// Adds the damages of the files whose hashes are wrong. Returns whether there are any.
-fn add_damaged(paths: &[&Path], check: &mut FileCheck) -> Result<bool, FormatsError> {
+fn add_damaged(paths: &[&Path], check: &mut FileCheck) -> Result<bool> {
     let mut found = false;
     for path in paths {
         if !verify::verify(path, &mut |_, _| {})?.is_intact() {
@@ -170,7 +170,7 @@ fn add_damaged(paths: &[&Path], check: &mut FileCheck) -> Result<bool, FormatsEr
     Ok(found)
 }
 
-fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
+fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<()> {
     if let Some(damage) = difference(own, copy, check)? {
         // The one whose hashes are wrong is damaged; if both are intact, the copy is of another file.
         if damage.kind == "empty" || !add_damaged(&[own], check)? {
@@ -183,7 +183,7 @@ fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<(), Fo
 }
 
 /// Adds a damage if bytes were appended to a file. Neither its hashes nor the parity include them.
-fn appended(path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
+fn appended(path: &Path, check: &mut FileCheck) -> Result<()> {
     let (own, size) = (own_bytes(path)?, Input::open(path)?.size);
     if own < size {
         let what = format!("{} bytes after the end of the checkpoint are not part of it", size - own);
@@ -193,7 +193,7 @@ fn appended(path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
 }
 
 /// How a copy differs from the file it copies, without what was appended to them.
-fn difference(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<Option<Damage>, FormatsError> {
+fn difference(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<Option<Damage>> {
     let own_place = own.display().to_string();
     let (own_bytes, other_bytes) = (own_bytes(own)?, own_bytes(copy)?);
     let (own, other) = (Input::open(own)?, Input::open(copy)?);
@@ -212,12 +212,7 @@ fn difference(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<Option<D
 }
 
 /// How a parity file differs from the parity of these files.
-fn compare_parity(
-    data: &[&Path],
-    index: usize,
-    path: &Path,
-    check: &mut FileCheck,
-) -> Result<Option<Damage>, FormatsError> {
+fn compare_parity(data: &[&Path], index: usize, path: &Path, check: &mut FileCheck) -> Result<Option<Damage>> {
     let place = path.display().to_string();
     let FtiFile::Parity(file) = inspect(Input::open(path)?)? else {
         return Ok(Some(Damage::new("parity-differs", place, "it is not a parity file")));
@@ -233,11 +228,7 @@ fn compare_parity(
 }
 
 /// The first offset below `bytes` at which the file differs from the content that `read` returns.
-fn first_difference(
-    file: &Input,
-    bytes: u64,
-    read: impl FnMut(u64, &mut [u8]) -> Result<(), FormatsError>,
-) -> Result<Option<u64>, FormatsError> {
+fn first_difference(file: &Input, bytes: u64, read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Option<u64>> {
     let mut first = None;
     file.each_difference(bytes, read, |offset| first = first.or(Some(offset)))?;
     Ok(first)

@@ -10,7 +10,7 @@ use std::thread;
 use md5::{Digest, Md5};
 
 use super::md5_lanes;
-use crate::error::FormatsError;
+use crate::error::{FormatsError, Result};
 use crate::format::Progress;
 use crate::input::Input;
 
@@ -42,7 +42,7 @@ pub struct Hashes {
 }
 
 /// Computes all hashes. The ranges must lie in the file.
-pub fn hash(input: &Input, request: &HashRequest, progress: Progress<'_>) -> Result<Hashes, FormatsError> {
+pub fn hash(input: &Input, request: &HashRequest, progress: Progress<'_>) -> Result<Hashes> {
     hash_with(thread::Builder::new, input, request, progress)
 }
 
@@ -52,7 +52,7 @@ fn hash_with(
     input: &Input,
     request: &HashRequest,
     progress: Progress<'_>,
-) -> Result<Hashes, FormatsError> {
+) -> Result<Hashes> {
     let bytes = |ranges: &[Range]| ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.1));
     let total = bytes(&request.chunks).saturating_add(bytes(&request.combined));
     let groups = groups(&request.chunks);
@@ -62,7 +62,7 @@ fn hash_with(
         _ => thread::available_parallelism().map_or(1, usize::from).clamp(2, MAX_THREADS) - 1,
     };
     let mut hashes = vec![[0; 16]; request.chunks.len()];
-    let combined = thread::scope(|scope| -> Result<[u8; 16], FormatsError> {
+    let combined = thread::scope(|scope| -> Result<[u8; 16]> {
         let start = |_| thread().spawn_scoped(scope, || shared.take_chunks(&mut |_| {})).ok();
         let threads: Vec<_> = (0..extra_threads.min(groups.len())).map_while(start).collect();
         let mut report = |done: u64| progress(done, total);
@@ -122,7 +122,7 @@ struct Shared<'a> {
 
 impl Shared<'_> {
     /// Hashes chunks until none is left.
-    fn take_chunks(&self, report: &mut dyn FnMut(u64)) -> Result<Vec<(usize, [u8; 16])>, FormatsError> {
+    fn take_chunks(&self, report: &mut dyn FnMut(u64)) -> Result<Vec<(usize, [u8; 16])>> {
         let mut found = Vec::new();
         let mut buffer = Vec::new();
         while let Some(group) = self.groups.get(self.next.fetch_add(1, Ordering::Relaxed)) {
@@ -136,12 +136,7 @@ impl Shared<'_> {
     }
 
     /// The hash of each chunk of a group.
-    fn together(
-        &self,
-        group: &Group<'_>,
-        buffer: &mut Vec<u8>,
-        report: &mut dyn FnMut(u64),
-    ) -> Result<Vec<[u8; 16]>, FormatsError> {
+    fn together(&self, group: &Group<'_>, buffer: &mut Vec<u8>, report: &mut dyn FnMut(u64)) -> Result<Vec<[u8; 16]>> {
         buffer.resize(usize::try_from(group.bytes).unwrap_or(usize::MAX), 0);
         let mut room = buffer.as_mut_slice();
         let mut contents = Vec::with_capacity(group.chunks.len());
@@ -156,7 +151,7 @@ impl Shared<'_> {
         Ok(md5_lanes::of_each(&contents))
     }
 
-    fn stream(&self, ranges: &[Range], report: &mut dyn FnMut(u64)) -> Result<[u8; 16], FormatsError> {
+    fn stream(&self, ranges: &[Range], report: &mut dyn FnMut(u64)) -> Result<[u8; 16]> {
         let mut hasher = Md5::new();
         for &(offset, bytes) in ranges {
             self.input.each_piece(offset, bytes, |piece| {

@@ -18,7 +18,7 @@
 use std::path::Path;
 
 use crate::destination::Destination;
-use crate::error::FormatsError;
+use crate::error::Result;
 use crate::file_check::FileCheck;
 use crate::format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
 
@@ -65,21 +65,15 @@ impl Format for FtiFf {
         checkpoint::confidence(probe.input).unwrap_or(Confidence::No).max(named)
     }
 
-    fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
+    fn describe(&self, path: &Path) -> Result<Description> {
         describe::describe(path)
     }
 
-    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
+    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck> {
         verify::verify(path, progress)
     }
 
-    fn extract(
-        &self,
-        path: &Path,
-        to: &Destination,
-        options: &Options,
-        progress: Progress<'_>,
-    ) -> Result<Extracted, FormatsError> {
+    fn extract(&self, path: &Path, to: &Destination, options: &Options, progress: Progress<'_>) -> Result<Extracted> {
         extract::extract(path, to, options, progress)
     }
 }

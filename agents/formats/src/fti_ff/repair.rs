@@ -22,7 +22,7 @@ use super::parity::Combination;
 use super::survivors::Survivors;
 use super::verify::{self, REFUSED_BY_FTI};
 use crate::destination::{self, FillError};
-use crate::error::FormatsError;
+use crate::error::{FormatsError, Result};
 use crate::format::Progress;
 use crate::input::Input;
 
@@ -44,7 +44,7 @@ pub enum Repair {
 ///
 /// # Errors
 /// When the file cannot be read or written; it is then unchanged.
-pub fn checkpoint(path: &Path, dry_run: bool, progress: Progress<'_>) -> Result<Repair, FormatsError> {
+pub fn checkpoint(path: &Path, dry_run: bool, progress: Progress<'_>) -> Result<Repair> {
     let check = verify::verify(path, progress)?;
     if let Some(damage) = check.damages.first() {
         return Ok(Repair::Damaged(damage.clone()));
@@ -103,7 +103,7 @@ pub fn match_parity(
     group: &[u32],
     id: u32,
     progress: Progress<'_>,
-) -> Result<Option<Vec<(PathBuf, ParityMatch)>>, FormatsError> {
+) -> Result<Option<Vec<(PathBuf, ParityMatch)>>> {
     let Some(data) = intact_data(survivors, group, id, progress)? else { return Ok(None) };
     let mut matches = Vec::new();
     for (index, path) in parity_files(survivors, group, id) {
@@ -117,7 +117,7 @@ pub fn match_parity(
     Ok(Some(matches))
 }
 
-fn compare(data: &[&Path], index: usize, parity: &Parity) -> Result<ParityMatch, FormatsError> {
+fn compare(data: &[&Path], index: usize, parity: &Parity) -> Result<ParityMatch> {
     let mut sum = Combination::of_group(data, index, parity)?;
     let mut corrected = Vec::with_capacity(data.len());
     for path in data {
@@ -141,12 +141,7 @@ fn compare(data: &[&Path], index: usize, parity: &Parity) -> Result<ParityMatch,
 ///
 /// # Errors
 /// When a file cannot be read or written; a file that was not written is unchanged.
-pub fn parity(
-    survivors: &Survivors,
-    group: &[u32],
-    id: u32,
-    progress: Progress<'_>,
-) -> Result<Vec<PathBuf>, FormatsError> {
+pub fn parity(survivors: &Survivors, group: &[u32], id: u32, progress: Progress<'_>) -> Result<Vec<PathBuf>> {
     let matches = match_parity(survivors, group, id, progress)?.unwrap_or_default();
     let outdated =
         |path: &Path| matches.iter().any(|(it, found)| it == path && *found == ParityMatch::BeforeCorrection);
@@ -177,10 +172,7 @@ pub fn parity(
 }
 
 /// Writes a new version of a file, verifies it, and renames it.
-fn rewrite(
-    path: &Path,
-    fill: impl FnOnce(&mut BufWriter<Filling>, &File) -> Result<(), FillError>,
-) -> Result<(), FormatsError> {
+fn rewrite(path: &Path, fill: impl FnOnce(&mut BufWriter<Filling>, &File) -> Result<(), FillError>) -> Result<()> {
     destination::replace(path, |out| {
         let file = out.get_ref().0.try_clone()?;
         fill(out, &file)?;
@@ -204,7 +196,7 @@ fn parity_files<'a>(
     group.iter().enumerate().flat_map(of)
 }
 
-fn data_first_parity(path: &Path) -> Result<Option<Parity>, FormatsError> {
+fn data_first_parity(path: &Path) -> Result<Option<Parity>> {
     Ok(match inspect(Input::open(path)?)? {
         FtiFile::Parity(parity) if parity.hash_valid && parity.meta.layout.is_data_first() => Some(parity),
         _ => None,
@@ -221,7 +213,7 @@ fn intact_data<'a>(
     group: &[u32],
     id: u32,
     progress: Progress<'_>,
-) -> Result<Option<Vec<&'a Path>>, FormatsError> {
+) -> Result<Option<Vec<&'a Path>>> {
     let mut data = Vec::with_capacity(group.len());
     for rank in group {
         let Some(path) = own_file(survivors, id, *rank) else { return Ok(None) };

@@ -27,7 +27,7 @@ use super::refusal::{self, Refusal};
 use super::survivors::Survivors;
 use super::verify;
 use crate::destination::{Destination, FillError};
-use crate::error::FormatsError;
+use crate::error::{FormatsError, Result};
 use crate::format::Progress;
 use crate::input::Input;
 
@@ -54,7 +54,7 @@ pub fn restore(
     rank: u32,
     to: &Destination,
     progress: Progress<'_>,
-) -> Result<RestoreSource, FormatsError> {
+) -> Result<RestoreSource> {
     let name = FileName { checkpoint: Some(checkpoint), role: FileRole::Rank, rank };
     let mut lost = LostFile { name, to, progress, refused: Vec::new() };
     let place = group.iter().position(|member| *member == rank);
@@ -91,7 +91,7 @@ impl LostFile<'_> {
     fn write(
         &mut self,
         fill: impl FnOnce(&mut BufWriter<Filling>, Progress<'_>) -> Result<(), FillError<Refusal>>,
-    ) -> Result<bool, FormatsError> {
+    ) -> Result<bool> {
         let (name, progress) = (self.name.to_string(), &mut *self.progress);
         let path = self.to.path(&name)?;
         let written = self.to.write_unless_refused(&name, |out| {
@@ -112,7 +112,7 @@ impl LostFile<'_> {
     }
 
     /// Copies a file that should be equal to the lost one.
-    fn copy(&mut self, path: &Path) -> Result<bool, FormatsError> {
+    fn copy(&mut self, path: &Path) -> Result<bool> {
         let opened = Input::open(path).and_then(|input| Ok((input, own_bytes(path)?)));
         let (input, bytes) = match opened {
             Ok(opened) => opened,
@@ -140,13 +140,7 @@ impl LostFile<'_> {
     }
 
     /// Computes the lost data from code rows. Leaves `refused` empty on success.
-    fn decode(
-        &mut self,
-        survivors: &Survivors,
-        group: &[u32],
-        place: usize,
-        checkpoint: u32,
-    ) -> Result<(), FormatsError> {
+    fn decode(&mut self, survivors: &Survivors, group: &[u32], place: usize, checkpoint: u32) -> Result<()> {
         let mut rows = Rows { members: group.len(), code: None, rows: Vec::new(), refused: Vec::new() };
         for (index, member) in group.iter().enumerate() {
             for file in survivors.of(checkpoint, FileRole::Parity, *member) {
@@ -206,7 +200,7 @@ impl LostFile<'_> {
 }
 
 /// The bytes of a file without those that were appended to it; of a file that is no checkpoint, all.
-pub(super) fn own_bytes(path: &Path) -> Result<u64, FormatsError> {
+pub(super) fn own_bytes(path: &Path) -> Result<u64> {
     let input = Input::open(path)?;
     let size = input.size;
     Ok(match inspect(input)? {
@@ -273,7 +267,7 @@ impl Rows {
 }
 
 /// The size of the lost file: from the metadata at its start, or from the last eight bytes of the padded data.
-fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Result<u64, Refusal>, FormatsError> {
+fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Result<u64, Refusal>> {
     if !layout.is_data_first() {
         if length < layout.meta_bytes() as u64 {
             return Ok(Err(Refusal::ShortParity { length, what: "the metadata of a file" }));
@@ -333,7 +327,7 @@ fn last_byte(file: &File, size: u64) -> Result<(), FillError<Refusal>> {
 }
 
 /// The last byte of a range with which the hash of the range is accepted by `fits`.
-fn search(input: &Input, range: (u64, u64), fits: impl Fn(&[u8; 16]) -> bool) -> Result<Option<u8>, FormatsError> {
+fn search(input: &Input, range: (u64, u64), fits: impl Fn(&[u8; 16]) -> bool) -> Result<Option<u8>> {
     let mut hasher = Md5::new();
     input.each_piece(range.0, range.1.saturating_sub(1), |piece| {
         hasher.update(piece);

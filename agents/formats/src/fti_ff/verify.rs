@@ -14,7 +14,7 @@ use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
 use super::hashing::{self, HashRequest, Range};
 use super::layout::{EntriesCrc, FileMeta, Layout, checksum_field};
 use super::name::{FileName, FileRole};
-use crate::error::FormatsError;
+use crate::error::{FormatsError, Result};
 use crate::file_check::{Damage, FileCheck};
 use crate::format::Progress;
 use crate::hex::hex;
@@ -24,13 +24,13 @@ use crate::input::Input;
 pub const REFUSED_BY_FTI: &str = "refused-by-fti";
 
 /// Verifies a file of any role and layout.
-pub fn verify(path: &Path, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
+pub fn verify(path: &Path, progress: Progress<'_>) -> Result<FileCheck> {
     verify_input(Input::open(path)?, path, progress)
 }
 
 /// Verifies a file that Holdfast wrote, before variables are loaded from it: as [`verify`], and what is accepted only
 /// because FTI writes it is a damage, too.
-pub fn verify_own(path: &Path, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
+pub fn verify_own(path: &Path, progress: Progress<'_>) -> Result<FileCheck> {
     let mut check = verify(path, progress)?;
     // A container that lost its mark of content looks like an empty one.
     let tolerated = check.notes.iter().position(|note| note.kind == REFUSED_BY_FTI);
@@ -41,7 +41,7 @@ pub fn verify_own(path: &Path, progress: Progress<'_>) -> Result<FileCheck, Form
     Ok(check)
 }
 
-pub(super) fn verify_input(input: Input, path: &Path, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
+pub(super) fn verify_input(input: Input, path: &Path, progress: Progress<'_>) -> Result<FileCheck> {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(FileName::parse);
     let mut check = FileCheck::default();
     match inspect(input)? {
@@ -115,7 +115,7 @@ fn sizes(checkpoint: &Checkpoint, check: &mut FileCheck) {
 }
 
 /// Compares the CRC of block heads and entries with the one that Holdfast recorded, if it wrote the file.
-fn entries(checkpoint: &Checkpoint, check: &mut FileCheck) -> Result<(), FormatsError> {
+fn entries(checkpoint: &Checkpoint, check: &mut FileCheck) -> Result<()> {
     let meta = &checkpoint.meta;
     let Some(recorded) = meta.recorded_entries() else { return Ok(()) };
     let end = checkpoint.input.size.saturating_sub(meta.layout.meta_bytes() as u64);
@@ -133,11 +133,7 @@ fn entries(checkpoint: &Checkpoint, check: &mut FileCheck) -> Result<(), Formats
     Ok(())
 }
 
-fn verify_checkpoint(
-    checkpoint: &Checkpoint,
-    check: &mut FileCheck,
-    progress: Progress<'_>,
-) -> Result<(), FormatsError> {
+fn verify_checkpoint(checkpoint: &Checkpoint, check: &mut FileCheck, progress: Progress<'_>) -> Result<()> {
     sizes(checkpoint, check);
     checkpoint.walk.damages.iter().for_each(|damage| check.damage(damage.clone()));
     checkpoint.walk.notes.iter().for_each(|note| check.note(note.clone()));
@@ -241,7 +237,7 @@ fn chunks<'a>(checkpoint: &'a Checkpoint, check: &mut FileCheck) -> Chunks<'a> {
     chunks
 }
 
-fn verify_parity(parity: &Parity, check: &mut FileCheck, progress: Progress<'_>) -> Result<(), FormatsError> {
+fn verify_parity(parity: &Parity, check: &mut FileCheck, progress: Progress<'_>) -> Result<()> {
     let meta = &parity.meta;
     let bytes = parity.data_bytes();
     if u64::try_from(meta.file_size).ok() != Some(bytes) || meta.largest_size != meta.file_size {

@@ -37,7 +37,7 @@ pub use verify::{Judgement, Refusal, Rules, Server, Stage, judge};
 pub use write::{NewModel, write_block, write_model};
 
 use crate::destination::Destination;
-use crate::error::FormatsError;
+use crate::error::{FormatsError, Result};
 use crate::file_check::{Damage, FileCheck};
 use crate::format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
 use crate::input::Input;
@@ -68,7 +68,7 @@ impl Format for Jubatus {
     }
 
     /// Reads the complete file, because its digests are part of the description.
-    fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
+    fn describe(&self, path: &Path) -> Result<Description> {
         let want = ScanOptions { digests: true, user_data_up_to: describe::MAX_MODEL_SHOWN };
         let scan = scan_file(path, want, &mut |_, _| ())?;
         match scan.header {
@@ -84,7 +84,7 @@ impl Format for Jubatus {
         }
     }
 
-    fn verify(&self, path: &Path, options: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
+    fn verify(&self, path: &Path, options: &Options, progress: Progress<'_>) -> Result<FileCheck> {
         let rules = if options.as_documented { Rules::Documented } else { Rules::Released };
         let server =
             ModelFileName::of(path).map_or_else(|| Server::newest(rules), |name| Server::for_name(&name, rules));
@@ -93,13 +93,7 @@ impl Format for Jubatus {
 
     /// Writes `config.json`, the text of the configuration, and `model.msgpack`, the engine's own part of the user
     /// data.
-    fn extract(
-        &self,
-        path: &Path,
-        to: &Destination,
-        options: &Options,
-        progress: Progress<'_>,
-    ) -> Result<Extracted, FormatsError> {
+    fn extract(&self, path: &Path, to: &Destination, options: &Options, progress: Progress<'_>) -> Result<Extracted> {
         let input = Input::open(path)?;
         let scan = scan_input(&input, ScanOptions::default(), progress)?;
         let mut extracted = Extracted::default();
@@ -132,11 +126,11 @@ impl Format for Jubatus {
 }
 
 /// Scans a file in one pass.
-pub fn scan_file(path: &Path, want: ScanOptions, progress: Progress<'_>) -> Result<Scan, FormatsError> {
+pub fn scan_file(path: &Path, want: ScanOptions, progress: Progress<'_>) -> Result<Scan> {
     scan_input(&Input::open(path)?, want, progress)
 }
 
-fn scan_input(input: &Input, want: ScanOptions, progress: Progress<'_>) -> Result<Scan, FormatsError> {
+fn scan_input(input: &Input, want: ScanOptions, progress: Progress<'_>) -> Result<Scan> {
     let (size, mut done) = (input.size, 0_u64);
     let mut report = |bytes| {
         done = done.saturating_add(bytes);
@@ -146,7 +140,7 @@ fn scan_input(input: &Input, want: ScanOptions, progress: Progress<'_>) -> Resul
 }
 
 /// Checks whether this server would load this file.
-pub fn verify_for(path: &Path, server: &Server, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
+pub fn verify_for(path: &Path, server: &Server, progress: Progress<'_>) -> Result<FileCheck> {
     let scan = scan_file(path, ScanOptions::default(), progress)?;
     let judgement = judge(&scan, server);
     let mut check = FileCheck { checked_bytes: checked_bytes(&scan), ..FileCheck::default() };

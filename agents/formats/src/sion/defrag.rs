@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::anomaly::Warning;
 use super::container::Container;
 use super::copying::{copy_between, each};
-use super::error::SionError;
+use super::error::{Result, SionError};
 use super::plan::{FileDistribution, Plan, PlanOptions, TaskPlan};
 use super::recover::recover;
 use super::replaced;
@@ -42,12 +42,7 @@ pub struct Defragmented {
 ///
 /// # Errors
 /// When the input cannot be read, or the output cannot be written.
-pub fn defrag(
-    input: &Path,
-    output: &Path,
-    options: &DefragOptions,
-    progress: Progress<'_>,
-) -> Result<Defragmented, SionError> {
+pub fn defrag(input: &Path, output: &Path, options: &DefragOptions, progress: Progress<'_>) -> Result<Defragmented> {
     let container = if options.recover { recover(input)? } else { Container::open(input)? };
     let mut tasks = Vec::with_capacity(container.tasks());
     let mut total = 0_u64;

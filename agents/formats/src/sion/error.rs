@@ -9,6 +9,8 @@ use super::fault::Fault;
 use super::input_mismatch::InputMismatch;
 use super::plan_error::PlanError;
 
+pub type Result<T, E = SionError> = std::result::Result<T, E>;
+
 /// Why a container could not be read, checked or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

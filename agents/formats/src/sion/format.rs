@@ -11,7 +11,7 @@ use super::slot::{dataset_of, place};
 use super::split::{SplitOptions, split};
 use super::verify::{VerifyOptions, verify};
 use crate::destination::Destination;
-use crate::error::FormatsError;
+use crate::error::{FormatsError, Result};
 use crate::file_check::{Damage, FileCheck};
 use crate::format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
 
@@ -70,22 +70,16 @@ impl Format for Sion {
         }
     }
 
-    fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
+    fn describe(&self, path: &Path) -> Result<Description> {
         let (description, damages) = ContainerDescription::of(path)?;
         Ok(Description { content: Box::new(description), damages })
     }
 
-    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
+    fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck> {
         Ok(verify(path, &VerifyOptions::default(), progress)?)
     }
 
-    fn extract(
-        &self,
-        path: &Path,
-        to: &Destination,
-        options: &Options,
-        progress: Progress<'_>,
-    ) -> Result<Extracted, FormatsError> {
+    fn extract(&self, path: &Path, to: &Destination, options: &Options, progress: Progress<'_>) -> Result<Extracted> {
         let options = SplitOptions { recover: options.recover, ..SplitOptions::default() };
         let split = split(path, to, &options, progress)?;
         let mut damages: Vec<Damage> = split.damaged.iter().map(|(_, fault)| damage(path, fault)).collect();

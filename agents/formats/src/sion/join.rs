@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use holdfast_core::store::StoredFile as _;
 
 use super::copying::{copy_between, each};
-use super::error::SionError;
+use super::error::{Result, SionError};
 use super::header::KeyValue;
 use super::input_mismatch::InputMismatch;
 use super::key_value::RECORD_HEADER;
@@ -38,7 +38,7 @@ impl JoinInput {
     /// # Errors
     /// When the directory cannot be read, has no files or files of both kinds, has an entry with another name or two
     /// files of one stream, or a task's plain file is missing.
-    pub fn from_directory(directory: &Path) -> Result<JoinInput, SionError> {
+    pub fn from_directory(directory: &Path) -> Result<JoinInput> {
         let reading = || SionError::io("read the directory", directory);
         let (mut plain, mut keyed) = (BTreeMap::new(), BTreeMap::<u64, BTreeMap<u64, PathBuf>>::new());
         let wrong = |mismatch| Err(SionError::Input { path: directory.to_owned(), mismatch });
@@ -134,12 +134,7 @@ struct InputFile<'a> {
 ///
 /// # Errors
 /// When an input cannot be read or changes during the copy, or the container cannot be written.
-pub fn join(
-    input: &JoinInput,
-    output: &Path,
-    options: &JoinOptions,
-    progress: Progress<'_>,
-) -> Result<Joined, SionError> {
+pub fn join(input: &JoinInput, output: &Path, options: &JoinOptions, progress: Progress<'_>) -> Result<Joined> {
     let (tasks, key_value) = sources(input)?;
     let stream_bytes = |sources: &Vec<InputFile<'_>>| {
         let each = sources
@@ -180,7 +175,7 @@ pub fn join(
     Ok(joined)
 }
 
-fn copy_in(creation: &Creation, task: usize, sources: &[InputFile<'_>], output: &Path) -> Result<Usage, SionError> {
+fn copy_in(creation: &Creation, task: usize, sources: &[InputFile<'_>], output: &Path) -> Result<Usage> {
     let mut writer = creation.task(task)?;
     for source in sources {
         let file = open_regular(source.path)?;
@@ -197,17 +192,17 @@ fn copy_in(creation: &Creation, task: usize, sources: &[InputFile<'_>], output: 
     Ok(writer.finish())
 }
 
-fn sources(input: &JoinInput) -> Result<(Vec<Vec<InputFile<'_>>>, KeyValue), SionError> {
+fn sources(input: &JoinInput) -> Result<(Vec<Vec<InputFile<'_>>>, KeyValue)> {
     match input {
         JoinInput::Plain(paths) => {
             let tasks = paths.iter().map(|path| Ok(vec![InputFile { path, bytes: bytes_of(path)?, key: None }]));
-            Ok((tasks.collect::<Result<_, SionError>>()?, KeyValue::None))
+            Ok((tasks.collect::<Result<_>>()?, KeyValue::None))
         }
         JoinInput::KeyValue(tasks) => {
             let source = |(key, path): &'_ (u64, PathBuf)| Ok((*key, bytes_of(path)?));
             let mut all = Vec::with_capacity(tasks.len());
             for records in tasks {
-                let lengths = records.iter().map(source).collect::<Result<Vec<_>, SionError>>()?;
+                let lengths = records.iter().map(source).collect::<Result<Vec<_>>>()?;
                 let with = records.iter().zip(lengths);
                 all.push(with.map(|((_, path), (key, bytes))| InputFile { path, bytes, key: Some(key) }).collect());
             }
@@ -216,12 +211,12 @@ fn sources(input: &JoinInput) -> Result<(Vec<Vec<InputFile<'_>>>, KeyValue), Sio
     }
 }
 
-fn bytes_of(path: &Path) -> Result<u64, SionError> {
+fn bytes_of(path: &Path) -> Result<u64> {
     Ok(open_regular(path)?.length())
 }
 
 /// The default block size of SIONlib: that of the file system.
-pub(super) fn file_system_block(output: &Path) -> Result<u32, SionError> {
+pub(super) fn file_system_block(output: &Path) -> Result<u32> {
     use std::os::unix::fs::MetadataExt;
     let directory = match output.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -7,7 +7,7 @@ use holdfast_core::store::posix::dataset::RegularFile;
 use holdfast_core::store::{OpenDataset, StoredFile};
 
 use super::anomaly::{Anomaly, Warning};
-use super::error::SionError;
+use super::error::{Result, SionError};
 use super::fault::Fault;
 use super::header::Header;
 use super::layout::Layout;
@@ -43,13 +43,13 @@ pub(super) struct OpenedHead<F = RegularFile> {
 }
 
 impl OpenedHead {
-    pub(super) fn open(path: &Path) -> Result<OpenedHead, SionError> {
+    pub(super) fn open(path: &Path) -> Result<OpenedHead> {
         OpenedHead::of(open_regular(path)?, path)
     }
 }
 
 impl<F: StoredFile + 'static> OpenedHead<F> {
-    fn of(file: F, path: &Path) -> Result<OpenedHead<F>, SionError> {
+    fn of(file: F, path: &Path) -> Result<OpenedHead<F>> {
         let length = file.length();
         let (header, anomalies) = Header::read(&file, path, length)?;
         let layout = header.layout().ok_or(Fault::Overflow).map_err(SionError::damaged(path))?;
@@ -57,7 +57,7 @@ impl<F: StoredFile + 'static> OpenedHead<F> {
     }
 
     /// Reads the rest: byte counts and mapping.
-    pub(super) fn read_tail(mut self) -> Result<PhysicalFile, SionError> {
+    pub(super) fn read_tail(mut self) -> Result<PhysicalFile> {
         let closed = self.header.closed.ok_or_else(|| SionError::NeverClosed { path: self.path.clone() })?;
         let damaged = |fault| SionError::Damaged { path: self.path.clone(), fault };
         let blocks = u64::try_from(closed.blocks).ok().filter(|blocks| *blocks > 0).ok_or_else(|| {
@@ -75,12 +75,7 @@ impl<F: StoredFile + 'static> OpenedHead<F> {
     }
 
     /// Reads byte counts at an offset. Also returns the offset of their end.
-    pub(super) fn table_at(
-        &self,
-        tail: u64,
-        blocks: u64,
-        anomalies: &mut Vec<Anomaly>,
-    ) -> Result<(ChunkTable, u64), SionError> {
+    pub(super) fn table_at(&self, tail: u64, blocks: u64, anomalies: &mut Vec<Anomaly>) -> Result<(ChunkTable, u64)> {
         let path = self.path.as_path();
         let damaged = |fault| SionError::Damaged { path: path.to_owned(), fault };
         let bytes = table_bytes(self.layout.tasks() as u64, blocks).map_err(damaged)?;
@@ -95,7 +90,7 @@ impl<F: StoredFile + 'static> OpenedHead<F> {
     }
 
     /// Reads the mapping after the byte counts.
-    pub(super) fn mapping_at(&self, at: u64, anomalies: &mut Vec<Anomaly>) -> Result<Mapping, SionError> {
+    pub(super) fn mapping_at(&self, at: u64, anomalies: &mut Vec<Anomaly>) -> Result<Mapping> {
         let mut input = BufReader::with_capacity(1 << 16, FileAt { file: &self.file, position: at });
         let header = &self.header;
         let path = self.path.as_path();
@@ -114,7 +109,7 @@ impl<F: StoredFile + 'static> OpenedHead<F> {
             }
             return Ok(None);
         }
-        let mut take = || -> Result<[u8; 4], SionError> {
+        let mut take = || -> Result<[u8; 4]> {
             let mut bytes = [0; 4];
             input.read_exact(&mut bytes).map_err(SionError::io("read the mapping of", path))?;
             Ok(bytes)
@@ -180,12 +175,12 @@ impl PhysicalFile {
     ///
     /// # Errors
     /// When it cannot be read, is not a container, was never closed, or is damaged.
-    pub fn open(path: &Path) -> Result<PhysicalFile, SionError> {
+    pub fn open(path: &Path) -> Result<PhysicalFile> {
         OpenedHead::open(path)?.read_tail()
     }
 
     /// As [`PhysicalFile::open`], of a file of a dataset.
-    pub(super) fn open_in(dataset: &dyn OpenDataset, name: &str) -> Result<PhysicalFile, SionError> {
+    pub(super) fn open_in(dataset: &dyn OpenDataset, name: &str) -> Result<PhysicalFile> {
         let path = dataset.path_of(name);
         let file = dataset.open(name, None).map_err(SionError::io("open", &path))?;
         OpenedHead::of(file, &path)?.read_tail()

@@ -7,20 +7,15 @@ use holdfast_core::regular_file;
 use holdfast_core::store::StoredFile;
 use holdfast_core::store::posix::dataset::RegularFile;
 
-use super::error::SionError;
+use super::error::{Result, SionError};
 
 /// Opens a regular file for reading.
-pub(super) fn open_regular(path: &Path) -> Result<RegularFile, SionError> {
+pub(super) fn open_regular(path: &Path) -> Result<RegularFile> {
     regular_file::open(path).and_then(RegularFile::of).map_err(SionError::io("open", path))
 }
 
 /// Fills the buffer from an offset; the caller has checked that the range is inside the file.
-pub(super) fn read_exactly(
-    file: &dyn StoredFile,
-    path: &Path,
-    position: u64,
-    buffer: &mut [u8],
-) -> Result<(), SionError> {
+pub(super) fn read_exactly(file: &dyn StoredFile, path: &Path, position: u64, buffer: &mut [u8]) -> Result<()> {
     file.read_exact_at(buffer, position).map_err(SionError::io("read", path))
 }
 

@@ -16,7 +16,7 @@ use super::key_value::KeyedValue;
 use super::recover::recover;
 use super::split_result::{Split, SplitFile};
 use crate::destination::Destination;
-use crate::error::FormatsError;
+use crate::error::Result;
 use crate::format::Progress;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,12 +34,7 @@ pub struct SplitOptions {
 ///
 /// # Errors
 /// When the container cannot be read, or a file cannot be written.
-pub fn split(
-    path: &Path,
-    to: &Destination,
-    options: &SplitOptions,
-    progress: Progress<'_>,
-) -> Result<Split, FormatsError> {
+pub fn split(path: &Path, to: &Destination, options: &SplitOptions, progress: Progress<'_>) -> Result<Split> {
     if !options.recover && !options.by_global_rank && dataset::is_dataset(path) {
         return dataset::unpack(path, to, options.dry_run, progress);
     }
@@ -84,7 +79,7 @@ fn split_task(
     number: i64,
     to: &Destination,
     options: &SplitOptions,
-) -> Result<TaskFiles, FormatsError> {
+) -> Result<TaskFiles> {
     let name = format!("t_{number:05}");
     if container.key_value() == KeyValue::None {
         let bytes = container.stream_bytes(task)?;

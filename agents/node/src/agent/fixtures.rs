@@ -1,8 +1,11 @@
 //! Agents on nodes of the SCR fixtures, for tests.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use holdfast_model::CheckpointId;
+use holdfast_wire::agent::CopyRequest;
 use holdfast_wire::run::AgentStart;
 use tempfile::TempDir;
 
@@ -15,6 +18,20 @@ use crate::store::StoreError;
 pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, StoreError> {
     let bases = start.cache_bases.keys().cloned().collect();
     Agent::new(start, paths, bases)
+}
+
+/// The copy of this node's files of a checkpoint to a directory.
+pub(crate) fn copy_request(directory: PathBuf, checkpoint: CheckpointId) -> CopyRequest {
+    CopyRequest {
+        checkpoint,
+        directory,
+        crc: true,
+        on_behalf_of: Vec::new(),
+        partners_only: false,
+        buffer_bytes: 1 << 20,
+        threads: None,
+        container: None,
+    }
 }
 
 /// The agent of a node on which LLNL's library left checkpoints 2 and 3; it serves nothing yet.

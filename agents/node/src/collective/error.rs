@@ -17,6 +17,8 @@ use crate::directories::paths::PathError;
 use crate::sources::files::FileError;
 use crate::store::StoreError;
 
+pub type Result<T, E = CallError> = std::result::Result<T, E>;
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {

@@ -11,7 +11,7 @@ use holdfast_formats::sion::dataset::RankWriter;
 
 use super::cut_off::CutOffCopies;
 use super::error::CopyFault;
-use super::pipeline::{Checksum, CopyTarget, Lane};
+use super::pipeline::{Checksum, CopyTarget, Lane, Moved};
 use crate::report::events::ProgressGuard;
 
 /// A file that is to be copied.
@@ -38,15 +38,13 @@ impl CachedFile<'_> {
         working: &ProgressGuard,
     ) -> Result<Option<u32>, CopyFault> {
         let target = CopyTarget { dataset, name: &self.meta.file };
-        let recorded = RecordedContent::from(self.meta);
-        let content = lane.copy(self.path, target, recorded, Checksum::of(record_crc), cut_off, working).inspect_err(
-            |fault| {
-                if is_damage(fault) {
-                    self.mark_damaged();
-                    remove_copy(target);
-                }
-            },
-        )?;
+        let moved = self.moved(record_crc, working);
+        let content = lane.copy(self.path, target, moved, cut_off).inspect_err(|fault| {
+            if is_damage(fault) {
+                self.mark_damaged();
+                remove_copy(target);
+            }
+        })?;
         let crc = content.crc.filter(|_| record_crc).or(self.meta.crc);
         let CachedMeta { known, recorded } = self.read_meta(crc)?;
         let copied = Meta::name_for(&self.meta.file);
@@ -55,6 +53,10 @@ impl CachedFile<'_> {
         }
         self.note_checksum(&known, &recorded);
         Ok(crc)
+    }
+
+    fn moved<'w>(&self, record_crc: bool, working: &'w ProgressGuard) -> Moved<'w> {
+        Moved { recorded: RecordedContent::from(self.meta), checksum: Checksum::of(record_crc), working }
     }
 
     /// As [`CachedFile::copy_to`], into the stream of the file's rank in a container. What a process that was killed
@@ -69,13 +71,13 @@ impl CachedFile<'_> {
         lane: &mut Lane<'_>,
         working: &ProgressGuard,
     ) -> Result<Option<u32>, CopyFault> {
-        let (recorded, checksum) = (RecordedContent::from(self.meta), Checksum::of(record_crc));
         let (to, mut sink) = (stream.path, stream.content());
-        let content = lane.write_into(self.path, &mut sink, to, recorded, checksum, working).inspect_err(|fault| {
-            if is_damage(fault) {
-                self.mark_damaged();
-            }
-        })?;
+        let content =
+            lane.write_into(self.path, &mut sink, to, self.moved(record_crc, working)).inspect_err(|fault| {
+                if is_damage(fault) {
+                    self.mark_damaged();
+                }
+            })?;
         let kept = sink.kept();
         if kept > 0 {
             tracing::info!(file = self.meta.file, container = %to.display(), bytes = kept, "copy_continued");

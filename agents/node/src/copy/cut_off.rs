@@ -162,7 +162,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::copy::pipeline::{Checksum, Pipeline};
+    use crate::copy::pipeline::{Checksum, Moved, Pipeline};
     use crate::report::events::ProgressBoard;
 
     const BYTES: usize = 100_000;
@@ -195,7 +195,8 @@ mod tests {
         let recorded = RecordedContent { bytes: BYTES as u64, crc: Some(crc32fast::hash(&content(1))) };
         let target = CopyTarget { dataset: &dataset, name: "b" };
         let pipeline = Pipeline::new(4096, None, CancellationToken::new());
-        let copied = pipeline.lane().copy(&from, target, recorded, Checksum::IfRecorded, &cut_off, &working).unwrap();
+        let moved = Moved { recorded, checksum: Checksum::IfRecorded, working: &working };
+        let copied = pipeline.lane().copy(&from, target, moved, &cut_off).unwrap();
         assert_eq!(copied, recorded);
         assert!(fs::read(to.join("b")).unwrap() == content(1));
         left.contains(&fs::metadata(to.join("b")).unwrap().ino())

@@ -110,6 +110,14 @@ impl Checksum {
     }
 }
 
+/// How the bytes of a file are moved: what they must agree with, and where they are counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved<'a> {
+    pub(crate) recorded: RecordedContent,
+    pub(crate) checksum: Checksum,
+    pub(crate) working: &'a ProgressGuard,
+}
+
 /// One thread of a pipeline.
 #[derive(Debug)]
 pub(crate) struct Lane<'a> {
@@ -168,14 +176,12 @@ impl Lane<'_> {
         &mut self,
         from: &Path,
         to: CopyTarget<'_>,
-        recorded: RecordedContent,
-        checksum: Checksum,
+        moved: Moved<'_>,
         cut_off: &CutOffCopies,
-        working: &ProgressGuard,
     ) -> Result<RecordedContent, CopyFault> {
-        let source = || open(from);
-        let begun = || if cut_off.is_empty() { Ok(None) } else { Ok(cut_off.take(to, &source()?, recorded.bytes)?) };
-        self.copy_source(source, Some(begun), (from, to), recorded, checksum, working)
+        let (source, bytes) = (|| open(from), moved.recorded.bytes);
+        let begun = || if cut_off.is_empty() { Ok(None) } else { Ok(cut_off.take(to, &source()?, bytes)?) };
+        self.copy_source(source, Some(begun), (from, to), moved)
     }
 
     /// As [`Lane::copy`], from a file of a dataset; `from` is its path in messages.
@@ -184,12 +190,9 @@ impl Lane<'_> {
         stored: &dyn StoredFile,
         from: &Path,
         to: CopyTarget<'_>,
-        recorded: RecordedContent,
-        checksum: Checksum,
-        working: &ProgressGuard,
+        moved: Moved<'_>,
     ) -> Result<RecordedContent, CopyFault> {
-        let begun = None::<fn() -> _>;
-        self.copy_source(|| Ok(stored.reader()), begun, (from, to), recorded, checksum, working)
+        self.copy_source(|| Ok(stored.reader()), None::<fn() -> _>, (from, to), moved)
     }
 
     /// `begun` is asked for a copy that was cut off; with it, one that is cancelled is left for the next.
@@ -198,10 +201,9 @@ impl Lane<'_> {
         open: impl Fn() -> Result<R, CopyFault>,
         begun: Option<impl FnOnce() -> Result<Option<BegunCopy>, CopyFault>>,
         (from, to): (&Path, CopyTarget<'_>),
-        recorded: RecordedContent,
-        checksum: Checksum,
-        working: &ProgressGuard,
+        moved: Moved<'_>,
     ) -> Result<RecordedContent, CopyFault> {
+        let Moved { recorded, checksum, working } = moved;
         if let Some(content) = self.already_there(&open, from, to, recorded)? {
             working.advance(content.bytes);
             return Ok(content.into());
@@ -236,9 +238,7 @@ impl Lane<'_> {
         from: &Path,
         sink: impl Write,
         to: &Path,
-        recorded: RecordedContent,
-        checksum: Checksum,
-        working: &ProgressGuard,
+        Moved { recorded, checksum, working }: Moved<'_>,
     ) -> Result<RecordedContent, CopyFault> {
         let hash = checksum.is_needed(recorded);
         let found = self.pump(open(from)?, sink, Some(working), hash);
@@ -252,9 +252,7 @@ impl Lane<'_> {
         &mut self,
         from: &Path,
         to: &mut impl Write,
-        recorded: RecordedContent,
-        checksum: Checksum,
-        working: &ProgressGuard,
+        Moved { recorded, checksum, working }: Moved<'_>,
     ) -> Result<Option<u32>, CopyFault> {
         let source = open(from)?.take(recorded.bytes);
         let found = self.pump(source, &mut *to, Some(working), checksum.is_needed(recorded));
@@ -272,9 +270,7 @@ impl Lane<'_> {
         &mut self,
         from: &mut impl Read,
         to: CopyTarget<'_>,
-        recorded: RecordedContent,
-        checksum: Checksum,
-        working: &ProgressGuard,
+        Moved { recorded, checksum, working }: Moved<'_>,
     ) -> Result<Option<u32>, CopyFault> {
         let staged = to.dataset.create(to.name)?;
         let hash = checksum.is_needed(recorded);
@@ -514,23 +510,56 @@ mod tests {
         names
     }
 
+    /// A file, and where it is copied to, in one directory.
+    struct Files {
+        directory: tempfile::TempDir,
+        from: PathBuf,
+        to: PathBuf,
+        dataset: PosixDataset,
+    }
+
+    impl Files {
+        /// Neither file exists.
+        fn new() -> Files {
+            let directory = tempfile::tempdir().unwrap();
+            let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+            let dataset = PosixDataset::at(directory.path()).unwrap();
+            Files { directory, from, to, dataset }
+        }
+
+        fn of(content: &[u8]) -> Files {
+            let files = Files::new();
+            fs::write(&files.from, content).unwrap();
+            files
+        }
+
+        fn target(&self) -> CopyTarget<'_> {
+            CopyTarget { dataset: &self.dataset, name: "b" }
+        }
+
+        fn copy(&self, pipeline: &Pipeline, moved: Moved<'_>) -> Result<RecordedContent, CopyFault> {
+            pipeline.lane().copy(&self.from, self.target(), moved, &CutOffCopies::default())
+        }
+
+        fn names(&self) -> Vec<String> {
+            names(self.directory.path())
+        }
+    }
+
+    fn if_recorded(recorded: RecordedContent, working: &ProgressGuard) -> Moved<'_> {
+        Moved { recorded, checksum: Checksum::IfRecorded, working }
+    }
+
     #[test]
     fn a_copy_has_the_same_bytes_and_its_progress_is_shown() {
-        let directory = tempfile::tempdir().unwrap();
-        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let dataset = PosixDataset::at(directory.path()).unwrap();
-        let target = CopyTarget { dataset: &dataset, name: "b" };
         let content = bytes(1);
-        fs::write(&from, &content).unwrap();
+        let files = Files::of(&content);
         let (board, working) = working();
-        let found = pipeline()
-            .lane()
-            .copy(&from, target, recorded(&content), Checksum::IfRecorded, &CutOffCopies::default(), &working)
-            .unwrap();
+        let found = files.copy(&pipeline(), if_recorded(recorded(&content), &working)).unwrap();
         assert_eq!(found, recorded(&content));
-        assert_eq!(fs::read(&to).unwrap(), content);
+        assert_eq!(fs::read(&files.to).unwrap(), content);
         assert_eq!(board.snapshot()[0].done, 100_000);
-        assert_eq!(names(directory.path()), ["a", "b"]);
+        assert_eq!(files.names(), ["a", "b"]);
     }
 
     #[test]
@@ -547,9 +576,8 @@ mod tests {
             let dataset = PosixDataset::at(path).map_err(|error| error.to_string())?;
             let cut_off = CutOffCopies::in_dataset(&dataset);
             let target = CopyTarget { dataset: &dataset, name: "b" };
-            let copied =
-                pipeline().lane().copy(&from, target, recorded(&content), Checksum::IfRecorded, &cut_off, &working);
-            copied.map_err(|error| format!("{error:?}"))?;
+            let moved = if_recorded(recorded(&content), &working);
+            pipeline().lane().copy(&from, target, moved, &cut_off).map_err(|error| format!("{error:?}"))?;
             dataset.remove_staged(Staged::Abandoned).map_err(|error| error.to_string())
         };
         let check = |path: &Path| {
@@ -565,64 +593,33 @@ mod tests {
 
     #[test]
     fn a_source_that_does_not_agree_with_its_record_replaces_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let dataset = PosixDataset::at(directory.path()).unwrap();
-        let target = CopyTarget { dataset: &dataset, name: "b" };
+        let files = Files::of(&bytes(1));
         let (pipeline, (_board, working)) = (pipeline(), working());
-        fs::write(&from, bytes(1)).unwrap();
-        fs::write(&to, "older").unwrap();
-        let damaged = pipeline.lane().copy(
-            &from,
-            target,
-            recorded(&bytes(2)),
-            Checksum::IfRecorded,
-            &CutOffCopies::default(),
-            &working,
-        );
-        assert!(
-            matches!(damaged, Err(CopyFault::Mismatch { path, mismatch: ContentMismatch::Crc { .. } }) if path == from)
-        );
+        fs::write(&files.to, "older").unwrap();
+        let damaged = files.copy(&pipeline, if_recorded(recorded(&bytes(2)), &working));
+        let Err(CopyFault::Mismatch { path, mismatch: ContentMismatch::Crc { .. } }) = damaged else { panic!() };
+        assert_eq!(path, files.from);
         let longer = RecordedContent { bytes: 100_001, crc: None };
-        let shorter =
-            pipeline.lane().copy(&from, target, longer, Checksum::IfRecorded, &CutOffCopies::default(), &working);
+        let shorter = files.copy(&pipeline, if_recorded(longer, &working));
         assert!(matches!(shorter, Err(CopyFault::Mismatch { mismatch: ContentMismatch::Size { .. }, .. })));
-        let unreadable = pipeline.lane().copy(
-            directory.path(),
-            target,
-            longer,
-            Checksum::Compute,
-            &CutOffCopies::default(),
-            &working,
-        );
+        let moved = Moved { recorded: longer, checksum: Checksum::Compute, working: &working };
+        let from = files.directory.path();
+        let unreadable = pipeline.lane().copy(from, files.target(), moved, &CutOffCopies::default());
         assert!(matches!(unreadable, Err(CopyFault::Read { .. })));
-        assert_eq!(fs::read(&to).unwrap(), b"older");
-        assert_eq!(names(directory.path()), ["a", "b"]);
+        assert_eq!(fs::read(&files.to).unwrap(), b"older");
+        assert_eq!(files.names(), ["a", "b"]);
     }
 
     #[test]
     fn a_copy_that_is_cancelled_stops_in_the_middle_and_the_next_goes_on_with_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let from = directory.path().join("a");
-        let dataset = PosixDataset::at(directory.path()).unwrap();
-        let target = CopyTarget { dataset: &dataset, name: "b" };
-        fs::write(&from, bytes(1)).unwrap();
+        let files = Files::of(&bytes(1));
         let (board, working) = working();
         let cancelled = CancellationToken::new();
         // Cancelled while it waits for its bandwidth, for which it would need hours.
         let pipeline =
             Pipeline::new(4096, None, cancelled.clone()).limited(CopyLimits { bandwidth: 1, ..CopyLimits::NONE });
         let result = thread::scope(|scope| {
-            let copying = scope.spawn(|| {
-                pipeline.lane().copy(
-                    &from,
-                    target,
-                    recorded(&bytes(1)),
-                    Checksum::IfRecorded,
-                    &CutOffCopies::default(),
-                    &working,
-                )
-            });
+            let copying = scope.spawn(|| files.copy(&pipeline, if_recorded(recorded(&bytes(1)), &working)));
             while board.snapshot()[0].done == 0 {
                 thread::yield_now();
             }
@@ -631,45 +628,38 @@ mod tests {
         });
         assert!(matches!(result, Err(CopyFault::Cancelled)));
         assert_eq!(board.snapshot()[0].done, 4096);
-        let left = names(directory.path());
+        let left = files.names();
         assert!(left.len() == 2 && left.contains(&"a".to_owned()), "{left:?}");
         // The next one goes on with it.
-        let cut_off = CutOffCopies::in_dataset(&dataset);
+        let cut_off = CutOffCopies::in_dataset(&files.dataset);
         assert!(!cut_off.is_empty());
         let pipeline = Pipeline::new(4096, None, CancellationToken::new());
-        let copied = pipeline.lane().copy(&from, target, recorded(&bytes(1)), Checksum::IfRecorded, &cut_off, &working);
+        let moved = if_recorded(recorded(&bytes(1)), &working);
+        let copied = pipeline.lane().copy(&files.from, files.target(), moved, &cut_off);
         assert!(copied.is_ok() && cut_off.is_empty());
-        assert_eq!(names(directory.path()), ["a", "b"]);
-        assert_eq!(fs::read(directory.path().join("b")).unwrap(), bytes(1));
+        assert_eq!(files.names(), ["a", "b"]);
+        assert_eq!(fs::read(&files.to).unwrap(), bytes(1));
     }
 
     #[test]
     fn an_existing_copy_is_recognised_by_its_content_not_by_its_size() {
-        let directory = tempfile::tempdir().unwrap();
-        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let dataset = PosixDataset::at(directory.path()).unwrap();
-        let target = CopyTarget { dataset: &dataset, name: "b" };
-        fs::write(&from, bytes(1)).unwrap();
+        let files = Files::of(&bytes(1));
         let without_crc = RecordedContent { bytes: 100_000, crc: None };
         let pipeline = pipeline();
-        let there =
-            |recorded| pipeline.lane().already_there(|| open(&from), &from, target, recorded).unwrap().is_some();
+        let (from, to) = (&files.from, files.target());
+        let there = |recorded| pipeline.lane().already_there(|| open(from), from, to, recorded).unwrap().is_some();
         assert!(!there(without_crc), "there is nothing");
         // Left by an earlier dataset of the same name and size.
-        fs::write(&to, bytes(2)).unwrap();
+        fs::write(&files.to, bytes(2)).unwrap();
         assert!(!there(without_crc) && !there(recorded(&bytes(1))));
-        fs::write(&to, bytes(1)).unwrap();
+        fs::write(&files.to, bytes(1)).unwrap();
         assert!(there(without_crc) && there(recorded(&bytes(1))));
     }
 
     #[test]
     fn a_file_is_received_as_it_was_sent() {
-        let directory = tempfile::tempdir().unwrap();
-        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let dataset = PosixDataset::at(directory.path()).unwrap();
-        let target = CopyTarget { dataset: &dataset, name: "b" };
         let content = bytes(3);
-        fs::write(&from, &content).unwrap();
+        let files = Files::of(&content);
         let (pipeline, (_board, working)) = (pipeline(), working());
         let (mut near, mut far) = UnixStream::pair().unwrap();
         let without_crc = RecordedContent { crc: None, ..recorded(&content) };
@@ -679,13 +669,14 @@ mod tests {
             (without_crc, Checksum::IfRecorded),
         ];
         for (record, checksum) in variants {
+            let moved = Moved { recorded: record, checksum, working: &working };
             let (sent, received) = thread::scope(|scope| {
-                let sending = scope.spawn(|| pipeline.lane().send(&from, &mut near, record, checksum, &working));
-                let received = pipeline.lane().receive(&mut far, target, record, checksum, &working).unwrap();
+                let sending = scope.spawn(|| pipeline.lane().send(&files.from, &mut near, moved));
+                let received = pipeline.lane().receive(&mut far, files.target(), moved).unwrap();
                 (sending.join().unwrap().unwrap(), received)
             });
-            assert_eq!(fs::read(&to).unwrap(), content);
-            fs::remove_file(&to).unwrap();
+            assert_eq!(fs::read(&files.to).unwrap(), content);
+            fs::remove_file(&files.to).unwrap();
             let expected = checksum.is_needed(record).then(|| crc32fast::hash(&content));
             assert_eq!((sent, received), (expected, expected));
         }
@@ -693,56 +684,49 @@ mod tests {
 
     #[test]
     fn a_file_that_differs_from_its_record_is_not_completed_by_the_sender_and_not_kept_by_the_receiver() {
-        let directory = tempfile::tempdir().unwrap();
-        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
-        let dataset = PosixDataset::at(directory.path()).unwrap();
-        let target = CopyTarget { dataset: &dataset, name: "b" };
-        fs::write(&from, bytes(3)).unwrap();
+        let files = Files::of(&bytes(3));
         let (pipeline, (_board, working)) = (pipeline(), working());
         let (mut near, mut far) = UnixStream::pair().unwrap();
-        let record = recorded(&bytes(4));
+        let moved = if_recorded(recorded(&bytes(4)), &working);
         thread::scope(|scope| {
             let sending = scope.spawn(|| {
-                let sent = pipeline.lane().send(&from, &mut near, record, Checksum::IfRecorded, &working);
+                let sent = pipeline.lane().send(&files.from, &mut near, moved);
                 drop(near);
                 sent
             });
-            let received = pipeline.lane().receive(&mut far, target, record, Checksum::IfRecorded, &working);
+            let received = pipeline.lane().receive(&mut far, files.target(), moved);
             assert!(matches!(received, Err(CopyFault::Peer(_))), "{received:?}");
             let sent = sending.join().unwrap();
-            assert!(matches!(sent, Err(CopyFault::Mismatch { ref path, .. }) if *path == from), "{sent:?}");
+            assert!(matches!(sent, Err(CopyFault::Mismatch { ref path, .. }) if *path == files.from), "{sent:?}");
         });
-        assert!(!to.exists());
+        assert!(!files.to.exists());
     }
 
     #[test]
     fn a_copy_that_differs_from_what_was_sent_is_not_kept() {
-        let directory = tempfile::tempdir().unwrap();
-        let dataset = PosixDataset::at(directory.path()).unwrap();
-        let target = CopyTarget { dataset: &dataset, name: "b" };
+        let files = Files::new();
         let (_board, working) = working();
         let mut changed = bytes(3);
         changed[70_000] ^= 4;
         changed.extend(crc32fast::hash(&bytes(3)).to_be_bytes());
-        let record = RecordedContent { bytes: 100_000, crc: None };
-        let received = pipeline().lane().receive(&mut &changed[..], target, record, Checksum::Compute, &working);
+        let recorded = RecordedContent { bytes: 100_000, crc: None };
+        let moved = Moved { recorded, checksum: Checksum::Compute, working: &working };
+        let received = pipeline().lane().receive(&mut &changed[..], files.target(), moved);
         let Err(fault @ CopyFault::DiffersFromOriginal { .. }) = received else { panic!("{received:?}") };
         assert!(fault.to_string().contains("differs from its original"), "{fault}");
-        assert_eq!(names(directory.path()), [""; 0]);
+        assert_eq!(files.names(), [""; 0]);
     }
 
     #[test]
     fn a_connection_that_breaks_leaves_no_file_and_is_reported_as_a_lost_peer() {
-        let directory = tempfile::tempdir().unwrap();
-        let dataset = PosixDataset::at(directory.path()).unwrap();
-        let target = CopyTarget { dataset: &dataset, name: "b" };
+        let files = Files::new();
         let (near, mut far) = UnixStream::pair().unwrap();
         (&near).write_all(&bytes(3)[..5000]).unwrap();
         drop(near);
         let (_board, working) = working();
-        let result = pipeline().lane().receive(&mut far, target, recorded(&bytes(3)), Checksum::IfRecorded, &working);
+        let result = pipeline().lane().receive(&mut far, files.target(), if_recorded(recorded(&bytes(3)), &working));
         assert!(matches!(result, Err(CopyFault::Peer(_))));
-        assert_eq!(names(directory.path()).iter().filter(|name| !temporary::is_temporary(name)).count(), 0);
+        assert_eq!(files.names().iter().filter(|name| !temporary::is_temporary(name)).count(), 0);
     }
 
     #[test]

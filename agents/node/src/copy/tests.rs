@@ -13,22 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::drain::copy_from;
 use super::{CopyError, on_prefix};
-use crate::agent::fixtures::fixture_agent;
+use crate::agent::fixtures::{copy_request, fixture_agent};
 use crate::prefix::job_prefixes::JobPrefixes;
 use crate::store::Store;
 use crate::store::fixtures::fixture;
 
 fn request(directory: &Path, checkpoint: u64) -> CopyRequest {
-    CopyRequest {
-        checkpoint: CheckpointId(checkpoint),
-        directory: directory.join("ckpt"),
-        crc: true,
-        on_behalf_of: Vec::new(),
-        partners_only: false,
-        buffer_bytes: 1 << 20,
-        threads: None,
-        container: None,
-    }
+    copy_request(directory.join("ckpt"), CheckpointId(checkpoint))
 }
 
 fn run(store: &Store, request: &CopyRequest) -> CopyReply {

@@ -64,7 +64,7 @@ impl TransferRecord {
             is_done: false,
         };
         record.change(|file| {
-            *file = TransferFile::new();
+            *file = TransferFile::default();
             file.request(files, limits.bandwidth as f64, limits.percent);
             file.set_state(TransferState::Running);
         });

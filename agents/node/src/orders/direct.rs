@@ -15,7 +15,7 @@ use holdfast_wire::peer::{DatasetFile, OrderResult};
 use super::context::{OrderContext, Result};
 use super::error::OrderError;
 use super::seal::written_bytes;
-use crate::copy::pipeline::{Checksum, CopyTarget};
+use crate::copy::pipeline::{Checksum, CopyTarget, Moved};
 use crate::directories::paths::base_name;
 use crate::report::events::total_bytes;
 use crate::state::memory::Direct;
@@ -129,7 +129,8 @@ impl OrderContext<'_> {
             let content = stored.open(&file.name, None).map_err(OrderError::file("read", &from))?;
             let recorded = RecordedContent { bytes: file.size, crc: file.crc };
             let target = CopyTarget { dataset: &*plain, name: &file.name };
-            lane.copy_stored(&*content, &from, target, recorded, Checksum::IfRecorded, &working)?;
+            let moved = Moved { recorded, checksum: Checksum::IfRecorded, working: &working };
+            lane.copy_stored(&*content, &from, target, moved)?;
             Ok(())
         });
         unpacked.into_iter().collect()

@@ -13,7 +13,7 @@ use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, OrderResult};
 
 use super::context::{OrderContext, Result};
 use super::error::OrderError;
-use crate::copy::pipeline::{Checksum, CopyTarget};
+use crate::copy::pipeline::{Checksum, CopyTarget, Moved};
 use crate::report::events::total_bytes;
 
 impl OrderContext<'_> {
@@ -46,7 +46,8 @@ impl OrderContext<'_> {
             let stored = stored.open(&meta.file, meta.output_path.as_ref());
             let stored = stored.map_err(OrderError::file("read", &from))?;
             let recorded = RecordedContent::from(meta);
-            let copied = lane.copy_stored(&*stored, &from, target, recorded, Checksum::of(record), &working)?;
+            let moved = Moved { recorded, checksum: Checksum::of(record), working: &working };
+            let copied = lane.copy_stored(&*stored, &from, target, moved)?;
             Ok(Meta { crc: copied.crc.filter(|_| record), ..meta.clone() }.write_unsynced(to)?)
         });
         copied.into_iter().collect::<Result<Vec<()>>>()?;

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::context::{OrderContext, Result, rank_directory};
 use super::error::OrderError;
 use crate::copy::CopyFault;
-use crate::copy::pipeline::{Checksum, CopyTarget, Pipeline};
+use crate::copy::pipeline::{Checksum, CopyTarget, Moved, Pipeline};
 use crate::directories::paths::{PathError, base_name};
 use crate::report::events::{ProgressGuard, total_bytes};
 use crate::stream::{IncomingStream, OutgoingStream};
@@ -75,7 +75,7 @@ impl OrderContext<'_> {
         let mut sent = Vec::with_capacity(metas.len());
         for meta in metas {
             let (path, recorded) = (directory.join(&meta.file), RecordedContent::from(&meta));
-            let crc = lane.send(&path, stream, recorded, checksum, working).map_err(|fault| match fault {
+            let crc = lane.send(&path, stream, Moved { recorded, checksum, working }).map_err(|fault| match fault {
                 CopyFault::Mismatch { path, mismatch } => OrderError::Damaged { rank: owner.rank, path, mismatch },
                 fault => fault.into(),
             })?;
@@ -125,7 +125,8 @@ impl OrderContext<'_> {
             let directory = path.parent().unwrap_or(&path);
             let cache = PosixDataset::in_cache(directory).map_err(OrderError::file("open", directory))?;
             let target = CopyTarget { dataset: &cache, name: &meta.file };
-            let crc = lane.receive(stream, target, RecordedContent::from(&meta), checksum, &working)?;
+            let moved = Moved { recorded: RecordedContent::from(&meta), checksum, working: &working };
+            let crc = lane.receive(stream, target, moved)?;
             Meta { crc, ..meta }.write_unsynced(&path)?;
         }
         stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(OrderError::connection)

@@ -38,8 +38,20 @@ async fn node() -> (TempDir, Collectives) {
     (root, collectives)
 }
 
+/// The same, and a directory for the files of a dataset.
+async fn with_prefix() -> (TempDir, Collectives, TempDir) {
+    let (root, node) = node().await;
+    (root, node, tempfile::tempdir().unwrap())
+}
+
 fn carry_out(node: &Collectives, what: Order) -> Result<OrderResult, Failure> {
     execute(&node.agent, &node.run().unwrap(), 1, what, &OrderControl::default())
+}
+
+/// A flush of a checkpoint without limits, while the ranks wait for it.
+fn flush(checkpoint: CheckpointId, prefix: &TempDir, crc: bool) -> Order {
+    let (directory, limits) = (prefix.path().to_owned(), CopyLimits::NONE);
+    Order::Flush { checkpoint, directory, limits, background: false, crc, container: None }
 }
 
 fn inode(path: &Path) -> u64 {
@@ -52,23 +64,8 @@ fn dataset_file(name: &str, size: u64, crc: Option<u32>) -> DatasetFile {
 
 #[tokio::test]
 async fn a_flush_copies_the_application_s_files_once() {
-    let (_root, node) = node().await;
-    let prefix = tempfile::tempdir().unwrap();
-    let flush = |crc| {
-        let directory = prefix.path().to_owned();
-        carry_out(
-            &node,
-            Order::Flush {
-                checkpoint: CheckpointId(3),
-                directory,
-                limits: CopyLimits::NONE,
-                background: false,
-                crc,
-                container: None,
-            },
-        )
-        .unwrap()
-    };
+    let (_root, node, prefix) = with_prefix().await;
+    let flush = |crc| carry_out(&node, flush(CheckpointId(3), &prefix, crc)).unwrap();
     let copy = prefix.path().join("rank_1.ckpt");
     let OrderResult::Flushed(flushed) = flush(false) else { panic!("another result") };
     assert_eq!(flushed[&Rank(1)], [dataset_file("rank_1.ckpt", 10038, None)]);
@@ -89,8 +86,7 @@ async fn a_flush_copies_the_application_s_files_once() {
 
 #[tokio::test]
 async fn a_flush_in_the_background_is_recorded_in_the_transfer_file() {
-    let (_root, node) = node().await;
-    let prefix = tempfile::tempdir().unwrap();
+    let (_root, node, prefix) = with_prefix().await;
     let path = transfer_record::path(&node.agent.paths);
     let flush = |background| {
         let (checkpoint, directory) = (CheckpointId(3), prefix.path().to_owned());
@@ -122,8 +118,7 @@ async fn a_flush_in_the_background_is_recorded_in_the_transfer_file() {
 
 #[tokio::test]
 async fn a_node_that_cannot_open_the_container_flushes_plain_files() {
-    let (_root, node) = node().await;
-    let prefix = tempfile::tempdir().unwrap();
+    let (_root, node, prefix) = with_prefix().await;
     let place = RankPlace { file: 0, offset: 4096, chunk_bytes: 65536, stride: 65536, first_chunk: 1 };
     let ranks = [(Rank(1), place)].into();
     let container = Some(ContainerPlaces { files: vec!["gone.tmp".to_owned()], ranks });
@@ -137,21 +132,11 @@ async fn a_node_that_cannot_open_the_container_flushes_plain_files() {
 
 #[tokio::test]
 async fn a_flush_of_missing_files_is_refused_and_publishes_nothing() {
-    let (_root, node) = node().await;
-    let prefix = tempfile::tempdir().unwrap();
-    let directory = prefix.path().to_owned();
-    let flush = |checkpoint| Order::Flush {
-        checkpoint,
-        directory: directory.clone(),
-        limits: CopyLimits::NONE,
-        background: false,
-        crc: false,
-        container: None,
-    };
+    let (_root, node, prefix) = with_prefix().await;
     let id = CheckpointId(3);
     carry_out(&node, Order::Delete { checkpoints: vec![id], all_but: None }).unwrap();
     for missing in [id, CheckpointId(7)] {
-        let failure = carry_out(&node, flush(missing)).unwrap_err();
+        let failure = carry_out(&node, flush(missing, &prefix, false)).unwrap_err();
         assert_eq!((failure.kind, failure.subject.rank), (FailureKind::NotFound, Some(Rank(1))), "{failure}");
     }
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);
@@ -215,8 +200,7 @@ async fn a_transfer_of_missing_files_names_the_rank() {
 
 #[tokio::test]
 async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_replaced() {
-    let (_root, node) = node().await;
-    let prefix = tempfile::tempdir().unwrap();
+    let (_root, node, prefix) = with_prefix().await;
     let descriptor = descriptor::from_tree(&node.agent.store.descriptor(CheckpointId(3), Rank(1)).unwrap()).unwrap();
     let fetch = |names: &[&str]| {
         // As a summary lists them, newest first.
@@ -247,19 +231,10 @@ async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_
 
 #[tokio::test]
 async fn a_cancelled_order_copies_nothing_and_is_retryable() {
-    let (_root, node) = node().await;
-    let prefix = tempfile::tempdir().unwrap();
+    let (_root, node, prefix) = with_prefix().await;
     let control = OrderControl::default();
     control.cancelled.cancel();
-    let directory = prefix.path().to_owned();
-    let order = Order::Flush {
-        checkpoint: CheckpointId(3),
-        directory,
-        limits: CopyLimits::NONE,
-        background: false,
-        crc: true,
-        container: None,
-    };
+    let order = flush(CheckpointId(3), &prefix, true);
     let failure = execute(&node.agent, &node.run().unwrap(), 1, order, &control).unwrap_err();
     assert_eq!((failure.kind, failure.retryable), (FailureKind::Cancelled, true));
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);
@@ -267,8 +242,7 @@ async fn a_cancelled_order_copies_nothing_and_is_retryable() {
 
 #[tokio::test]
 async fn files_that_bypass_the_cache_are_listed_by_an_agent_that_was_restarted_after_they_were_routed() {
-    let (_root, node) = node().await;
-    let prefix = tempfile::tempdir().unwrap();
+    let (_root, node, prefix) = with_prefix().await;
     let (checkpoint, directory) = (CheckpointId(4), prefix.path().to_owned());
     let open = || Order::OpenDirect { checkpoint, directory: directory.clone() };
     carry_out(&node, open()).unwrap();
@@ -295,8 +269,7 @@ async fn files_that_bypass_the_cache_are_listed_by_an_agent_that_was_restarted_a
 
 #[tokio::test]
 async fn a_restart_from_the_prefix_directory_names_the_file_that_it_does_not_find() {
-    let (_root, node) = node().await;
-    let prefix = tempfile::tempdir().unwrap();
+    let (_root, node, prefix) = with_prefix().await;
     let directory = prefix.path().to_owned();
     let files = [(Rank(1), vec![dataset_file("missing", 5, None)])].into();
     let read = Order::ReadDirect { checkpoint: CheckpointId(4), directory, files, written_by: None };
@@ -325,8 +298,7 @@ async fn a_file_whose_path_below_the_prefix_would_be_too_long_is_refused_before_
 
 #[tokio::test]
 async fn a_fetch_of_a_file_with_a_reserved_name_is_refused() {
-    let (_root, node) = node().await;
-    let prefix = tempfile::tempdir().unwrap();
+    let (_root, node, prefix) = with_prefix().await;
     let known = node.agent.store.descriptor(CheckpointId(3), Rank(1)).unwrap();
     let member = Member { rank: Rank(1), descriptor: descriptor::from_tree(&known).unwrap() };
     for name in ["rank_1.ckpt.scr", "1_of_4_in_0.xor", "../rank_1.ckpt"] {

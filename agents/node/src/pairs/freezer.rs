@@ -144,11 +144,9 @@ mod tests {
 
     use std::os::unix::process::CommandExt as _;
     use std::process::{Child, Stdio};
-    use std::time::{Duration, Instant};
 
     use holdfast_process::{ProcessId, stat};
-
-    const LIMIT: Duration = Duration::from_secs(60);
+    use holdfast_testkit::cluster::until;
 
     /// A job whose child has a process group and session of its own, and writes its number to `child`.
     fn job(group: &Freezer, directory: &Path) -> (ObservedProcess, Child) {
@@ -158,14 +156,6 @@ mod tests {
         let child = command.args(["-c", script]).current_dir(directory).stdout(Stdio::null()).process_group(0).spawn();
         let child = child.unwrap();
         (ObservedProcess::open(ProcessId::of(child.id()).unwrap()).unwrap(), child)
-    }
-
-    fn wait(what: &str, mut found: impl FnMut() -> bool) {
-        let begun = Instant::now();
-        while !found() {
-            assert!(begun.elapsed() < LIMIT, "no {what}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
     }
 
     fn ticks(directory: &Path) -> u64 {
@@ -180,16 +170,16 @@ mod tests {
             return;
         };
         let (process, mut child) = job(&group, directory.path());
-        wait("ticks", || ticks(directory.path()) > 2);
+        until("ticks", || ticks(directory.path()) > 2);
         let freezer = Freezer::of(&process).unwrap();
         assert_eq!(freezer.0, group.0);
         assert!(suspend(&process));
         let events = freezer.0.join("cgroup.events");
-        wait("frozen processes", || fs::read_to_string(&events).unwrap().contains("frozen 1"));
+        until("frozen processes", || fs::read_to_string(&events).unwrap().contains("frozen 1"));
         let frozen = ticks(directory.path());
         assert!(stat::threads(process.id.pid).iter().all(|thread| thread.state != b'T'), "stopped by a signal");
         resume(&process);
-        wait("more ticks", || ticks(directory.path()) > frozen + 2);
+        until("more ticks", || ticks(directory.path()) > frozen + 2);
         // A job that ends while it is frozen leaves nothing.
         assert!(suspend(&process));
         process.signal(Signal::KILL);
@@ -197,8 +187,8 @@ mod tests {
         let path = freezer.0.clone();
         freezer.remove();
         let orphan = fs::read_to_string(directory.path().join("child")).unwrap();
-        wait("end of the child", || !Path::new(&format!("/proc/{}/exe", orphan.trim())).exists());
-        wait("removal", || {
+        until("end of the child", || !Path::new(&format!("/proc/{}/exe", orphan.trim())).exists());
+        until("removal", || {
             remove_left();
             !path.exists()
         });
@@ -237,9 +227,9 @@ mod tests {
         let mut child = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
         let process = ObservedProcess::open(ProcessId::of(child.id()).unwrap()).unwrap();
         assert!(!suspend(&process));
-        wait("stopped process", || stat::threads(process.id.pid).iter().all(|thread| thread.state == b'T'));
+        until("stopped process", || stat::threads(process.id.pid).iter().all(|thread| thread.state == b'T'));
         resume(&process);
-        wait("running process", || stat::threads(process.id.pid).iter().all(|thread| thread.state != b'T'));
+        until("running process", || stat::threads(process.id.pid).iter().all(|thread| thread.state != b'T'));
         process.signal(Signal::KILL);
         child.wait().unwrap();
     }

@@ -226,15 +226,8 @@ mod tests {
     fn a_job_is_in_the_state_before_the_watcher_knows_its_process() {
         let root = tempfile::tempdir().unwrap();
         let job = |name: &str| JobConfig { name: name.to_owned(), command: Vec::new(), order: 1, restart: RESTART };
-        let settings = PairsSettings {
-            save_to: None,
-            restore_from: Vec::new(),
-            lease: Duration::from_secs(2),
-            pin_watcher: None,
-            directory: root.path().to_owned(),
-            output: None,
-            environment: BTreeMap::new(),
-        };
+        let (lease, directory) = (Duration::from_secs(2), root.path().to_owned());
+        let settings = PairsSettings { lease, directory, ..PairsSettings::default() };
         let plan = PairsPlan {
             epoch: 1,
             pairs: Vec::new(),

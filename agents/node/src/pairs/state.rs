@@ -28,7 +28,6 @@ pub(super) struct PairState {
     /// The term that is held; its end is in the registry.
     pub lease: Option<Term>,
     /// The term under which a copy of this node worked last.
-    #[serde(default)]
     pub worked: Option<Term>,
 }
 
@@ -143,15 +142,8 @@ mod tests {
     const NEXT: Term = Term { epoch: 1, number: 4 };
 
     fn plan() -> PairsPlan {
-        let settings = PairsSettings {
-            save_to: None,
-            restore_from: Vec::new(),
-            lease: Duration::from_secs(2),
-            pin_watcher: None,
-            directory: "/p".into(),
-            output: None,
-            environment: BTreeMap::new(),
-        };
+        let (lease, directory) = (Duration::from_secs(2), "/p".into());
+        let settings = PairsSettings { lease, directory, ..PairsSettings::default() };
         PairsPlan { epoch: 1, pairs: Vec::new(), jobs: Vec::new(), settings, finished: BTreeSet::new() }
     }
 

@@ -1,5 +1,6 @@
 //! The orchestrator's requests, one function a path. Work with files is done on blocking threads.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,6 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use holdfast_core::control::ControlError;
 use holdfast_model::pair::PairStatus;
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
@@ -29,7 +29,7 @@ use tokio::task::JoinError;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::channel::PollTurn;
-use super::faults::{self, FaultError};
+use super::faults;
 use crate::agent::Agent;
 use crate::agent::forget::{self, ForgetError};
 use crate::agent::inventory;
@@ -98,6 +98,11 @@ impl Rejection {
         let failure = Failure::new(FailureKind::InvalidRequest, message);
         Rejection(status, failure.remedy("install the same release everywhere"))
     }
+
+    /// A file of this node could not be read or changed.
+    fn io(error: impl Display) -> Self {
+        Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io, error.to_string())
+    }
 }
 
 impl IntoResponse for Rejection {
@@ -127,29 +132,11 @@ impl From<CopyError> for Rejection {
     }
 }
 
-impl From<ControlError> for Rejection {
-    fn from(error: ControlError) -> Self {
-        Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io, error.to_string())
-    }
-}
-
-impl From<ForgetError> for Rejection {
-    fn from(error: ForgetError) -> Self {
-        Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io, error.to_string())
-    }
-}
-
 impl From<StoreError> for Rejection {
     fn from(error: StoreError) -> Self {
         let mut failure = Failure::new(FailureKind::Io, error.to_string());
         failure.retryable = error.is_exhaustion();
         Rejection(StatusCode::INTERNAL_SERVER_ERROR, error.locate(failure))
-    }
-}
-
-impl From<FaultError> for Rejection {
-    fn from(error: FaultError) -> Self {
-        Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io, error.to_string())
     }
 }
 
@@ -191,6 +178,7 @@ impl From<PairsError> for Rejection {
 }
 
 type Answer<T> = Result<Json<T>, Rejection>;
+type Shared = State<Arc<Collectives>>;
 
 /// A JSON body of bounded size.
 struct Message<T>(T);
@@ -236,7 +224,7 @@ fn moment(collectives: &Collectives) -> Moment {
 }
 
 async fn poll(
-    State(collectives): State<Arc<Collectives>>,
+    State(collectives): Shared,
     turn: Option<Extension<PollTurn>>,
     Message(request): Message<PollRequest>,
 ) -> Result<Response, Rejection> {
@@ -288,10 +276,7 @@ async fn pulse(Message(request): Message<PulseRequest>) -> Answer<PulseReply> {
     Ok(Json(PulseReply { has_stopped: pulse::has_stopped(request.address).await }))
 }
 
-async fn run(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<RunRequest>,
-) -> Answer<RunAccepted> {
+async fn run(State(collectives): Shared, Message(request): Message<RunRequest>) -> Answer<RunAccepted> {
     collective::check_places(&collectives.agent, &request.shared.settings)?;
     let directory = &request.shared.settings.prefix;
     // Only for the first run of a step: later, a file system that is not reachable for a while must not prevent a
@@ -306,29 +291,20 @@ async fn run(
     Ok(Json(collective::begin_run(&collectives, request).await?))
 }
 
-async fn kill(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<KillRequest>,
-) -> Answer<KillReply> {
+async fn kill(State(collectives): Shared, Message(request): Message<KillRequest>) -> Answer<KillReply> {
     let agent = &collectives.agent;
     let killed = ranks::kill(&agent.ranks, request).await;
     agent.events.release_polls();
     Ok(Json(KillReply { killed }))
 }
 
-async fn halt_ranks(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<HaltRequest>,
-) -> Answer<Empty> {
+async fn halt_ranks(State(collectives): Shared, Message(request): Message<HaltRequest>) -> Answer<Empty> {
     collectives.agent.halt.request(request);
     collectives.halt_changed();
     Ok(Json(Empty {}))
 }
 
-async fn terminate(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<TerminateRequest>,
-) -> Answer<KillReply> {
+async fn terminate(State(collectives): Shared, Message(request): Message<TerminateRequest>) -> Answer<KillReply> {
     if let Some(part) = collectives.participation().filter(|part| part.run.plan.generation == request.generation) {
         part.terminate();
     }
@@ -336,18 +312,12 @@ async fn terminate(
     Ok(Json(KillReply { killed: ranks::terminate(&collectives.agent.ranks, request, passed_on).await }))
 }
 
-async fn inject_fault(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<FaultRequest>,
-) -> Answer<Empty> {
-    blocking(move || faults::inject(&collectives, request.fault)).await??;
+async fn inject_fault(State(collectives): Shared, Message(request): Message<FaultRequest>) -> Answer<Empty> {
+    blocking(move || faults::inject(&collectives, request.fault)).await?.map_err(Rejection::io)?;
     Ok(Json(Empty {}))
 }
 
-async fn stack(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<StackRequest>,
-) -> Answer<StackReply> {
+async fn stack(State(collectives): Shared, Message(request): Message<StackRequest>) -> Answer<StackReply> {
     if collective::serving(&collectives) != request.generation {
         return Ok(Json(StackReply::default()));
     }
@@ -355,20 +325,17 @@ async fn stack(
     Ok(Json(watchdog::stacks(&agent.ranks, &agent.start.node, &request).await))
 }
 
-async fn peers(State(collectives): State<Arc<Collectives>>, Message(update): Message<PeersUpdate>) -> Answer<Empty> {
+async fn peers(State(collectives): Shared, Message(update): Message<PeersUpdate>) -> Answer<Empty> {
     collectives.update_addresses(update);
     Ok(Json(Empty {}))
 }
 
-async fn end_run(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<EndRunRequest>,
-) -> Answer<Empty> {
+async fn end_run(State(collectives): Shared, Message(request): Message<EndRunRequest>) -> Answer<Empty> {
     collectives.end_run(request.generation).await;
     Ok(Json(Empty {}))
 }
 
-async fn take_inventory(State(collectives): State<Arc<Collectives>>) -> Answer<Inventory> {
+async fn take_inventory(State(collectives): Shared) -> Answer<Inventory> {
     let mut pause = INVENTORY_PAUSE;
     for _ in 1..INVENTORY_TRIES {
         let agent = collectives.agent.clone();
@@ -383,19 +350,16 @@ async fn take_inventory(State(collectives): State<Arc<Collectives>>) -> Answer<I
     Ok(Json(blocking(move || inventory::inventory(&agent)).await??))
 }
 
-async fn halt_state(State(collectives): State<Arc<Collectives>>) -> Answer<HaltState> {
+async fn halt_state(State(collectives): Shared) -> Answer<HaltState> {
     let agent = collectives.agent.clone();
     Ok(Json(blocking(move || agent.halt.state(&moment(&collectives))).await?))
 }
 
-async fn change_halt(
-    State(collectives): State<Arc<Collectives>>,
-    Message(change): Message<HaltChange>,
-) -> Answer<HaltState> {
+async fn change_halt(State(collectives): Shared, Message(change): Message<HaltChange>) -> Answer<HaltState> {
     let agent = collectives.agent.clone();
     let is_change = change != HaltChange::default();
     let there = collectives.clone();
-    let state = blocking(move || agent.halt.change(&change, &moment(&there))).await??;
+    let state = blocking(move || agent.halt.change(&change, &moment(&there))).await?.map_err(Rejection::io)?;
     if is_change {
         collectives.halt_changed();
     }
@@ -403,16 +367,13 @@ async fn change_halt(
 }
 
 async fn request_checkpoint(
-    State(collectives): State<Arc<Collectives>>,
+    State(collectives): Shared,
     Message(request): Message<CheckpointRequest>,
 ) -> Answer<CheckpointReply> {
     Ok(Json(collectives.request_checkpoint(request).await))
 }
 
-async fn forget_finished(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<ForgetRequest>,
-) -> Answer<Empty> {
+async fn forget_finished(State(collectives): Shared, Message(request): Message<ForgetRequest>) -> Answer<Empty> {
     let agent = collectives.agent.clone();
     let forget = move || {
         forget::finished_steps(&agent, request.finished)?;
@@ -420,31 +381,22 @@ async fn forget_finished(
         agent.health.expire();
         Ok::<_, ForgetError>(())
     };
-    blocking(forget).await??;
+    blocking(forget).await?.map_err(Rejection::io)?;
     Ok(Json(Empty {}))
 }
 
-async fn copy_files(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<CopyRequest>,
-) -> Answer<CopyReply> {
+async fn copy_files(State(collectives): Shared, Message(request): Message<CopyRequest>) -> Answer<CopyReply> {
     let agent = collectives.agent.clone();
     let (cancelled, _guard) = cancelled_with_request();
     Ok(Json(blocking(move || copy::drain::copy(&agent, &request, cancelled)).await??))
 }
 
-async fn rebuild(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<RebuildRequest>,
-) -> Answer<RebuildReply> {
+async fn rebuild(State(collectives): Shared, Message(request): Message<RebuildRequest>) -> Answer<RebuildReply> {
     let agent = collectives.agent.clone();
     Ok(Json(blocking(move || on_prefix::rebuild(&agent.prefixes, &agent.progress, &request)).await??))
 }
 
-async fn verify(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<VerifyRequest>,
-) -> Answer<VerifyReply> {
+async fn verify(State(collectives): Shared, Message(request): Message<VerifyRequest>) -> Answer<VerifyReply> {
     let agent = collectives.agent.clone();
     let (cancelled, _guard) = cancelled_with_request();
     Ok(Json(blocking(move || on_prefix::verify(&agent.prefixes, &request, cancelled)).await??))
@@ -457,7 +409,7 @@ fn is_of_another_job(agent: &Agent, prefix: &Path) -> bool {
     planned.is_some_and(|planned| prefix.canonicalize().is_ok_and(|prefix| prefix != planned))
 }
 
-async fn flushed(State(collectives): State<Arc<Collectives>>, Message(note): Message<FlushedNote>) -> Answer<Empty> {
+async fn flushed(State(collectives): Shared, Message(note): Message<FlushedNote>) -> Answer<Empty> {
     let agent = collectives.agent.clone();
     let note_here = move || match is_of_another_job(&agent, &note.prefix) {
         true => Ok(()),
@@ -467,24 +419,18 @@ async fn flushed(State(collectives): State<Arc<Collectives>>, Message(note): Mes
     Ok(Json(Empty {}))
 }
 
-async fn stop(State(collectives): State<Arc<Collectives>>, Message(request): Message<StopRequest>) -> Answer<Empty> {
+async fn stop(State(collectives): Shared, Message(request): Message<StopRequest>) -> Answer<Empty> {
     let agent = collectives.agent.clone();
     agent.stop.send_replace(Some(request));
     Ok(Json(Empty {}))
 }
 
-async fn plan_pairs(
-    State(collectives): State<Arc<Collectives>>,
-    Message(plan): Message<PairsPlan>,
-) -> Answer<PairsAccepted> {
+async fn plan_pairs(State(collectives): Shared, Message(plan): Message<PairsPlan>) -> Answer<PairsAccepted> {
     let agent = collectives.agent.clone();
     Ok(Json(blocking(move || agent.pairs.begin(plan)).await??))
 }
 
-async fn sync_pairs(
-    State(collectives): State<Arc<Collectives>>,
-    Message(sync): Message<PairsSync>,
-) -> Answer<PairsReport> {
+async fn sync_pairs(State(collectives): Shared, Message(sync): Message<PairsSync>) -> Answer<PairsReport> {
     let agent = &collectives.agent;
     let mut stop = agent.stop.subscribe();
     tokio::select! {
@@ -494,14 +440,11 @@ async fn sync_pairs(
     }
 }
 
-async fn command_pair(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<CommandRequest>,
-) -> Answer<PairStatus> {
+async fn command_pair(State(collectives): Shared, Message(request): Message<CommandRequest>) -> Answer<PairStatus> {
     Ok(Json(collectives.agent.pairs.command(request).await?))
 }
 
-async fn stop_pairs(State(collectives): State<Arc<Collectives>>, Message(stop): Message<PairsStop>) -> Answer<Empty> {
+async fn stop_pairs(State(collectives): Shared, Message(stop): Message<PairsStop>) -> Answer<Empty> {
     let agent = &collectives.agent;
     agent.pairs.stop(stop).await?;
     Ok(Json(Empty {}))

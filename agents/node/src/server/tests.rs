@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use holdfast_model::{CheckpointId, Failure, Generation, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
-    AgentEvent, COPY, CopyReply, CopyRequest, Empty, FLUSHED, FlushedNote, HALT, INVENTORY, KILL, KillReply,
-    KillRequest, KnownHealth, POLL, PollReply, PollRequest, STOP, StopRequest,
+    AgentEvent, COPY, CopyReply, Empty, FLUSHED, FlushedNote, HALT, INVENTORY, KILL, KillReply, KillRequest,
+    KnownHealth, POLL, PollReply, PollRequest, STOP, StopRequest,
 };
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::channel::{self, Answer, ChannelHello, Pipe};
@@ -16,7 +16,7 @@ use holdfast_wire::frame::{HELLO, send_async};
 use holdfast_wire::run::TrustMaterial;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::agent::fixtures::set_up;
+use crate::agent::fixtures::{copy_request, set_up};
 use crate::directories::paths::Paths;
 use crate::fixtures::{fixture_start, lay_out};
 
@@ -290,16 +290,7 @@ async fn a_drain_copies_the_node_s_files_and_notes_the_flush() {
     let served = served().await;
     // Directly below a prefix directory of the job, which the system's temporary directory is.
     let dataset = tempfile::tempdir().unwrap();
-    let request = CopyRequest {
-        checkpoint: CheckpointId(3),
-        directory: dataset.path().to_owned(),
-        crc: true,
-        on_behalf_of: Vec::new(),
-        partners_only: false,
-        buffer_bytes: 1 << 20,
-        threads: None,
-        container: None,
-    };
+    let request = copy_request(dataset.path().to_owned(), CheckpointId(3));
     let reply: CopyReply = served.post(COPY, &request).await;
     assert_eq!(reply.copied.values().sum::<u64>(), 10038 + 3902);
     assert!(dataset.path().join("1.scrfilemap").exists());

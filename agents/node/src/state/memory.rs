@@ -34,7 +34,6 @@ pub struct Memory {
     pub restart: Option<CheckpointId>,
     /// The files of that checkpoint (the open one, or else the one to restart from) are below the prefix, where the
     /// ranks themselves write and read them.
-    #[serde(default)]
     pub direct: Option<Direct>,
 }
 
@@ -51,7 +50,6 @@ pub struct Direct {
     pub output_paths: BTreeMap<Rank, BTreeMap<String, OutputPath>>,
     /// The number of ranks that wrote the dataset to restart from, if the run has another one: each rank reads any of
     /// its files, which its summary lists.
-    #[serde(default)]
     pub written_by: Option<u32>,
 }
 

@@ -7,7 +7,7 @@ use holdfast_core::kvtree::Tree;
 use holdfast_model::{CheckpointId, NodeName, Rank};
 
 use super::Store;
-use super::error::StoreError;
+use super::error::{Result, StoreError};
 use crate::directories::paths::base_name;
 
 impl Store {
@@ -15,13 +15,7 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written.
-    pub fn set_descriptor(
-        &self,
-        checkpoint: CheckpointId,
-        slot: Rank,
-        rank: Rank,
-        descriptor: &Tree,
-    ) -> Result<(), StoreError> {
+    pub fn set_descriptor(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, descriptor: &Tree) -> Result<()> {
         self.change(checkpoint, slot, rank, RankChange::SetDescriptor(descriptor.clone()))
     }
 
@@ -30,13 +24,7 @@ impl Store {
     ///
     /// # Errors
     /// When the name is invalid, the checkpoint was not started here, or the filemap cannot be written.
-    pub fn add_file(
-        &self,
-        checkpoint: CheckpointId,
-        slot: Rank,
-        rank: Rank,
-        name: &str,
-    ) -> Result<PathBuf, StoreError> {
+    pub fn add_file(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, name: &str) -> Result<PathBuf> {
         let name = base_name(name)?;
         let mut filemaps = self.filemaps.lock();
         // The files of another node's rank are stored with those of the slot's own rank: its own descriptor may name a
@@ -56,7 +44,7 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written.
-    pub fn set_expected(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, files: u32) -> Result<(), StoreError> {
+    pub fn set_expected(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, files: u32) -> Result<()> {
         self.change(checkpoint, slot, rank, RankChange::SetExpected(files))
     }
 
@@ -64,7 +52,7 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written.
-    pub fn unset_expected(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank) -> Result<(), StoreError> {
+    pub fn unset_expected(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank) -> Result<()> {
         self.change(checkpoint, slot, rank, RankChange::UnsetExpected)
     }
 
@@ -72,13 +60,7 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written.
-    pub fn set_partner(
-        &self,
-        checkpoint: CheckpointId,
-        slot: Rank,
-        rank: Rank,
-        owner: &NodeName,
-    ) -> Result<(), StoreError> {
+    pub fn set_partner(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, owner: &NodeName) -> Result<()> {
         self.change(checkpoint, slot, rank, RankChange::SetPartner(owner.clone()))
     }
 
@@ -87,7 +69,7 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such slot, or it cannot be written; the entries are then where they were.
-    pub fn move_rank_to_slot(&self, rank: Rank, slot: Rank) -> Result<(), StoreError> {
+    pub fn move_rank_to_slot(&self, rank: Rank, slot: Rank) -> Result<()> {
         self.filemaps.lock().move_rank(&self.paths, rank, slot)
     }
 
@@ -96,11 +78,11 @@ impl Store {
     ///
     /// # Errors
     /// When a filemap cannot be written; its log then still has the changes.
-    pub fn fold_logs(&self) -> Result<(), StoreError> {
+    pub fn fold_logs(&self) -> Result<()> {
         self.filemaps.lock().fold(&self.paths)
     }
 
-    fn change(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, change: RankChange) -> Result<(), StoreError> {
+    fn change(&self, checkpoint: CheckpointId, slot: Rank, rank: Rank, change: RankChange) -> Result<()> {
         self.filemaps.lock().change(slot, &FilemapChange::of_rank(checkpoint, rank, change))
     }
 }

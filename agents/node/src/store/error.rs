@@ -11,6 +11,8 @@ use holdfast_model::{CheckpointId, Failure, Rank};
 use crate::directories::claim::ClaimError;
 use crate::directories::paths::PathError;
 
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {

@@ -103,15 +103,8 @@ pub async fn keep_watch(watchdog: Arc<Watchdog>, ranks: Arc<Ranks>, generation: 
 /// Returns when the process that a test has started has become `sleep` and is asleep.
 #[cfg(test)]
 pub(crate) fn until_asleep(pid: u32) {
-    let begun = std::time::Instant::now();
-    loop {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        if stat.contains("(sleep) S") {
-            return;
-        }
-        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "process {pid} does not sleep: {stat}");
-        std::thread::yield_now();
-    }
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    holdfast_testkit::cluster::until(&format!("sleep of process {pid}"), || stat().contains("(sleep) S"));
 }
 
 #[cfg(test)]

@@ -3,15 +3,14 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use holdfast_testkit::cluster::until;
 use tempfile::TempDir;
 
 use super::*;
 use crate::ring::begin_torn;
 use crate::{Seat, SlotState, Woken};
-
-const LONG: Duration = Duration::from_secs(60);
 
 struct World {
     directory: TempDir,
@@ -64,11 +63,7 @@ fn a_copy_registers_sleeps_and_is_woken() {
         seat.beat();
         (seat, woken)
     });
-    let begun = Instant::now();
-    while registry.registrations() == seen {
-        assert!(begun.elapsed() < LONG);
-        thread::yield_now();
-    }
+    until("the registration", || registry.registrations() != seen);
     let slot = registry.copy(1, Side::Replica);
     assert_eq!((slot.state, slot.pid, slot.incarnation), (SlotState::Asleep, std::process::id(), 7));
     assert_eq!(Some(slot.start_time), holdfast_process::identity::start_time(slot.pid));
@@ -384,11 +379,7 @@ fn a_copy_that_sleeps_uses_no_processor_time() {
         let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
     };
-    let begun = Instant::now();
-    while !fs::read_to_string(&wchan).is_ok_and(|call| !call.starts_with("running")) {
-        assert!(begun.elapsed() < LONG);
-        thread::yield_now();
-    }
+    until("the system call", || fs::read_to_string(&wchan).is_ok_and(|call| !call.starts_with("running")));
     let before = switches();
     thread::sleep(Duration::from_millis(300));
     assert!(switches() <= before + 2, "{before} switches, then {}", switches());

@@ -8,28 +8,28 @@ pub mod examples;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::bytes::{Bytes, BytesMut};
 use holdfast_model::{Failure, Generation, HaltChange, HaltState, Inventory, Rank};
 use holdfast_testkit::fuzz::FuzzTarget;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-use crate::agent::{
-    CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, EndRunRequest, FaultRequest, FlushedNote,
+use holdfast_wire::agent::{
+    CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, Empty, EndRunRequest, FaultRequest, FlushedNote,
     ForgetRequest, HaltRequest, INVENTORY, KillReply, KillRequest, POLL, PeersUpdate, PollReply, PollRequest,
     PulseReply, PulseRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest,
     TerminateRequest, VerifyReply, VerifyRequest,
 };
-use crate::bytes::Base64;
-use crate::channel::{Answer, ChannelHello, Message, Request};
-use crate::frame::{self, HELLO, Limit};
-use crate::pairs::{CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync};
-use crate::payload;
-use crate::peer::{Delivery, LINK, MIRROR, MirrorAnswer, PeerHello, PeerWelcome, ToLeader, ToMirror};
-use crate::plan::RunRequest;
-use crate::rank::{TO_AGENT, TO_RANK, ToAgent, ToRank};
-use crate::run::{AgentReady, AgentStart, RunPlan, TrustMaterial};
+use holdfast_wire::bytes::Base64;
+use holdfast_wire::channel::{Answer, ChannelHello, Message, Request};
+use holdfast_wire::frame::{self, HELLO, Limit};
+use holdfast_wire::pairs::{CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync};
+use holdfast_wire::payload;
+use holdfast_wire::peer::{Delivery, LINK, MIRROR, MirrorAnswer, PeerHello, PeerWelcome, ToLeader, ToMirror};
+use holdfast_wire::plan::RunRequest;
+use holdfast_wire::rank::{TO_AGENT, TO_RANK, ToAgent, ToRank};
+use holdfast_wire::run::{AgentReady, AgentStart, RunPlan, TrustMaterial};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// A message in frames.
 macro_rules! frames {
@@ -71,6 +71,21 @@ macro_rules! channel {
     };
 }
 
+/// A state file of an agent.
+macro_rules! file {
+    ($name:literal, $type:ty, $examples:expr) => {
+        FuzzTarget {
+            name: $name,
+            corpus: || $examples.iter().filter_map(|example| payload::to_file(example).ok()).collect(),
+            words: WORDS,
+            check: state_file::<$type>,
+        }
+    };
+}
+
+/// How many messages were accepted: changes of examples must not be so coarse that none is.
+pub static ACCEPTED: AtomicU64 = AtomicU64::new(0);
+
 /// Keys and variants that decide what follows.
 const WORDS: &[&str] = &[
     "{\"hello\":",
@@ -98,6 +113,7 @@ const WORDS: &[&str] = &[
 
 pub const TARGETS: &[FuzzTarget] = &[
     frames!("to_agent", ToAgent, TO_AGENT, examples::to_agent()),
+    frames!("to_agent_before_hello", ToAgent, HELLO, examples::to_agent()),
     frames!("to_rank", ToRank, TO_RANK, examples::to_rank()),
     frames!("peer_hello", PeerHello, HELLO, hellos()),
     frames!("peer_welcome", PeerWelcome, HELLO, [PeerWelcome::Welcome, PeerWelcome::Refused(examples::failure())]),
@@ -107,7 +123,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     frames!("delivery", Delivery, LINK, examples::deliveries(directory())),
     json!("poll_request", PollRequest, examples::poll()),
     json!("poll_reply", PollReply, examples::poll_reply()),
-    json!("run_request", RunRequest, run_request()),
+    json!("run_request", RunRequest, run_request(examples::NODE)),
+    json!("run_request_of_member", RunRequest, run_request("node1")),
     json!("run_accepted", RunAccepted, RunAccepted { socket: "/tmp/agent.sock".into() }),
     json!("kill_request", KillRequest, examples::kill()),
     json!("halt_request", HaltRequest, examples::halt_request()),
@@ -115,7 +132,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("checkpoint_reply", CheckpointReply, examples::checkpoint_reply()),
     json!("terminate_request", TerminateRequest, examples::terminate()),
     json!("kill_reply", KillReply, KillReply { killed: vec![7, 8] }),
-    json!("fault_request", FaultRequest, examples::faults()[0]),
+    json!("fault_requests", Vec<FaultRequest>, examples::faults()),
     json!("stack_request", StackRequest, examples::stack()),
     json!("stack_reply", StackReply, StackReply { stacks: [(Rank(1), "a\nb".to_owned())].into() }),
     json!("pulse_request", PulseRequest, examples::pulse()),
@@ -140,6 +157,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("pairs_report", PairsReport, examples::pairs_report()),
     json!("pair_command", CommandRequest, examples::pair_command()),
     json!("pairs_stop", PairsStop, examples::pairs_stop()),
+    json!("empty", Empty, Empty {}),
     json!("failure", Failure, examples::failure()),
     json!("agent_start", AgentStart, start()),
     json!("agent_ready", AgentReady, examples::ready()),
@@ -147,12 +165,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     frames!("channel_hello", ChannelHello, HELLO, [ChannelHello { token: Base64(vec![3; 32]) }]),
     channel!("channel_request", Request, channel_requests()),
     channel!("channel_answer", Answer, channel_answers()),
-    FuzzTarget {
-        name: "agent_state_file",
-        corpus: || examples::to_rank().iter().filter_map(|example| payload::to_file(example).ok()).collect(),
-        words: WORDS,
-        check: state_file,
-    },
+    file!("agent_state_file", ToRank, examples::to_rank()),
+    file!("agent_plan_file", RunRequest, [run_request(examples::NODE)]),
 ];
 
 fn directory() -> &'static Path {
@@ -175,9 +189,9 @@ fn channel_answers() -> [Answer; 2] {
     [Answer { number: 1, status: 200, body: body.into() }, Answer { number: 2, status: 204, body: Bytes::new() }]
 }
 
-fn run_request() -> RunRequest {
+fn run_request(leader: &str) -> RunRequest {
     let address = SocketAddr::from(([127, 0, 0, 1], 7));
-    let placement = examples::placement(address, address, examples::NODE);
+    let placement = examples::placement(address, address, leader);
     examples::run_request(Generation(2), placement, &examples::settings(Path::new("/p")))
 }
 
@@ -195,9 +209,15 @@ fn sent(message: &impl Serialize, limit: Limit) -> Vec<u8> {
     bytes
 }
 
+/// Counts what was accepted, and encodes it; its memory is free again when the result is decoded.
+fn encoded_again<T>(message: T, encode: impl FnOnce(&T) -> Vec<u8>) -> Vec<u8> {
+    ACCEPTED.fetch_add(1, Ordering::Relaxed);
+    encode(&message)
+}
+
 fn received<T: Serialize + DeserializeOwned>(mut bytes: &[u8], limit: Limit) {
     if let Ok(message) = frame::receive::<T>(&mut bytes, limit) {
-        let again = sent(&message, limit);
+        let again = encoded_again(message, |message| sent(message, limit));
         frame::receive::<T>(&mut again.as_slice(), limit).unwrap();
     }
 }
@@ -206,6 +226,7 @@ fn received<T: Serialize + DeserializeOwned>(mut bytes: &[u8], limit: Limit) {
 fn taken<T: Message + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     let mut rest = BytesMut::from(bytes);
     while let Ok(Some(message)) = T::decode(&mut rest) {
+        ACCEPTED.fetch_add(1, Ordering::Relaxed);
         let mut again = BytesMut::new();
         message.encode(&mut again);
         assert_eq!(T::decode(&mut again).unwrap(), Some(message));
@@ -215,17 +236,13 @@ fn taken<T: Message + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
 
 fn read<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
     if let Ok(message) = serde_json::from_slice::<T>(bytes) {
-        serde_json::from_slice::<T>(&serde_json::to_vec(&message).unwrap()).unwrap();
+        let again = encoded_again(message, |message| serde_json::to_vec(message).unwrap());
+        serde_json::from_slice::<T>(&again).unwrap();
     }
 }
 
-fn state_file(bytes: &[u8]) {
-    if let Ok(value) = payload::from_file::<ToRank>(bytes.to_vec()) {
-        payload::from_file::<ToRank>(payload::to_file(&value).unwrap()).unwrap();
+fn state_file<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
+    if let Ok(value) = payload::from_file::<T>(bytes.to_vec()) {
+        payload::from_file::<T>(encoded_again(value, |value| payload::to_file(value).unwrap())).unwrap();
     }
-}
-
-#[cfg(test)]
-mod tests {
-    holdfast_testkit::mutation_test!(super::TARGETS, 20_000);
 }

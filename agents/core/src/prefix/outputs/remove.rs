@@ -11,7 +11,8 @@ use crate::prefix::summary::{self, SUMMARY_FILE, Summary, SummaryFile, exists};
 use crate::prefix::{dataset, index, ownership};
 use crate::store::dataset_files::read_meta;
 use crate::store::{
-    DatasetAccess, DatasetFiles, DatasetStore, DirectoryName, OpenDataset, OutputOccupant, PrefixError, Staged, known,
+    DatasetAccess, DatasetFiles, DatasetStore, DirectoryName, OpenDataset, OutputOccupant, PrefixError, Result, Staged,
+    known,
 };
 
 const REMOVE: &str = "remove";
@@ -20,7 +21,7 @@ const REMOVE_REMEDY: &str = "check that you may write to the directory, then rep
 /// Removes the files of an output, those at their paths and those in its directory, and the directories that are then
 /// empty. What other datasets or the user have put there stays. The summary and the record are removed last, so that
 /// the call can be repeated.
-pub(in crate::prefix) fn remove(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<(), PrefixError> {
+pub(in crate::prefix) fn remove(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<()> {
     let Some(here) = opened(store, directory)? else { return Ok(()) };
     let files = files_of(&*here)?;
     for paths in by_directory(placed(store, directory, &*here, &files)?.into_iter()) {
@@ -44,11 +45,7 @@ pub(in crate::prefix) fn remove(store: &dyn DatasetStore, directory: &DirectoryN
 }
 
 /// Takes out the paths at which other datasets of the index have files.
-fn leave_to_others(
-    store: &dyn DatasetStore,
-    own: &DirectoryName,
-    paths: &mut BTreeSet<&OutputPath>,
-) -> Result<(), PrefixError> {
+fn leave_to_others(store: &dyn DatasetStore, own: &DirectoryName, paths: &mut BTreeSet<&OutputPath>) -> Result<()> {
     if paths.is_empty() {
         return Ok(());
     }
@@ -79,7 +76,7 @@ fn leave_to_others(
 
 /// The output files of a dataset, from its summary or, if that is damaged, from the meta files that are there. A
 /// dataset without a summary has none: files are moved after it is written.
-fn files_of(here: &dyn DatasetFiles) -> Result<BTreeMap<OutputPath, SummaryFile>, PrefixError> {
+fn files_of(here: &dyn DatasetFiles) -> Result<BTreeMap<OutputPath, SummaryFile>> {
     let summary = match summary::read(here) {
         Err(PrefixError::NoSummary { .. } | PrefixError::OldSummary { .. }) => return Ok(BTreeMap::new()),
         summary => known(summary)?,
@@ -99,7 +96,7 @@ fn files_of(here: &dyn DatasetFiles) -> Result<BTreeMap<OutputPath, SummaryFile>
     Ok(files.collect())
 }
 
-fn remove_own_files(here: &dyn OpenDataset, files: &BTreeMap<OutputPath, SummaryFile>) -> Result<(), PrefixError> {
+fn remove_own_files(here: &dyn OpenDataset, files: &BTreeMap<OutputPath, SummaryFile>) -> Result<()> {
     let unlisted = || PrefixError::io("list", here.location(), REMOVE_REMEDY);
     let own: BTreeSet<&str> = files.values().map(|file| file.name.as_str()).collect();
     let names: Vec<String> = here.list().map_err(unlisted())?.into_iter().map(|file| file.name).collect();
@@ -123,7 +120,7 @@ fn remove_own_files(here: &dyn OpenDataset, files: &BTreeMap<OutputPath, Summary
 ///
 /// # Errors
 /// As the removal: it belongs to another user, or cannot be read.
-pub fn outside(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Vec<OutputPath>, PrefixError> {
+pub fn outside(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Vec<OutputPath>> {
     if !is_output(store, directory)? {
         return Ok(Vec::new());
     }
@@ -134,7 +131,7 @@ pub fn outside(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Ve
 }
 
 /// A dataset of this user whose records are, too; `None` if it does not exist.
-fn opened(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Option<Arc<dyn OpenDataset>>, PrefixError> {
+fn opened(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Option<Arc<dyn OpenDataset>>> {
     let here = match store.open(directory, DatasetAccess::Write) {
         Err(error) if error.is_missing() => return Ok(None),
         here => here?,
@@ -149,7 +146,7 @@ fn placed<'a>(
     directory: &DirectoryName,
     here: &dyn OpenDataset,
     files: &'a BTreeMap<OutputPath, SummaryFile>,
-) -> Result<BTreeSet<&'a OutputPath>, PrefixError> {
+) -> Result<BTreeSet<&'a OutputPath>> {
     let mut placed = BTreeSet::new();
     for path in files.keys() {
         // One that is still in the dataset's directory was not moved: what is at its path belongs to another dataset.

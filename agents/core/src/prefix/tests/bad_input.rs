@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -42,6 +42,14 @@ fn deep_file() -> Vec<u8> {
     let crc = crc32fast::hash(&bytes);
     bytes.extend(crc.to_be_bytes());
     bytes
+}
+
+/// A prefix directory with checkpoint 3 in its directory `d`.
+fn drained(ranks: u32, set_size: u32) -> (tempfile::TempDir, PathBuf) {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("d");
+    drained_checkpoint(&directory, 3, ranks, set_size);
+    (scratch, directory)
 }
 
 #[test]
@@ -188,9 +196,7 @@ fn a_prefix_or_directory_that_is_not_there_is_named() {
 
 #[test]
 fn a_filemap_that_names_a_file_elsewhere_counts_as_lost() {
-    let scratch = tempfile::tempdir().unwrap();
-    let directory = scratch.path().join("d");
-    drained_checkpoint(&directory, 3, 4, 4);
+    let (scratch, directory) = drained(4, 4);
     for bad in ["../../etc/passwd", "/etc/passwd"] {
         let path = directory.join("1.scrfilemap");
         let mut tree = Tree::new();
@@ -249,9 +255,7 @@ fn a_verify_unit_reads_nothing_elsewhere() {
 fn a_damaged_meta_file_makes_only_its_member_incomplete() {
     let deep = deep_file();
     for bytes in [&b""[..], &b"\x95\x1f\xc3\xf5\0\x01"[..], &deep] {
-        let scratch = tempfile::tempdir().unwrap();
-        let directory = scratch.path().join("d");
-        drained_checkpoint(&directory, 3, 8, 4);
+        let (scratch, directory) = drained(8, 4);
         fs::write(directory.join("rank_6.ckpt.scr"), bytes).unwrap();
         let report = add_now(scratch.path(), "d").unwrap();
         assert_eq!(report.outcome, AddOutcome::Complete);
@@ -262,9 +266,7 @@ fn a_damaged_meta_file_makes_only_its_member_incomplete() {
 
 #[test]
 fn links_pipes_and_directories_are_not_opened_as_files() {
-    let scratch = tempfile::tempdir().unwrap();
-    let directory = scratch.path().join("d");
-    drained_checkpoint(&directory, 3, 8, 4);
+    let (scratch, directory) = drained(8, 4);
     let pipe = |file: &str| mknodat(CWD, directory.join(file), FileType::Fifo, Mode::RUSR, 0).unwrap();
     // A pipe as a meta file, a file, a filemap: opening it would block.
     fs::remove_file(directory.join("rank_0.ckpt.scr")).unwrap();
@@ -294,9 +296,7 @@ fn links_pipes_and_directories_are_not_opened_as_files() {
 
 #[test]
 fn billions_of_ranks_and_members_are_judged_at_once() {
-    let scratch = tempfile::tempdir().unwrap();
-    let directory = scratch.path().join("d");
-    drained_checkpoint(&directory, 3, 2, 2);
+    let (scratch, directory) = drained(2, 2);
     for file in ["1_of_2_in_0.xor", "2_of_2_in_0.xor", "rank_0.ckpt", "rank_1.ckpt"] {
         let path = directory.join(file);
         let mut meta = Meta::read(&path).unwrap();

@@ -21,12 +21,12 @@ use crate::calls::Filling;
 use crate::control::meta::{FileKind, Meta};
 use crate::galois::products::Products;
 use crate::kvtree::file;
-use crate::redundancy::RedundancyError;
 use crate::redundancy::files::MemberFiles;
 use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::logical::{ChunkedChecksums, LogicalFile};
 use crate::redundancy::member::{GroupMember, MemberTask};
 use crate::redundancy::piece::{BufferPool, pieces};
+use crate::redundancy::{RedundancyError, Result};
 use crate::regular_file;
 
 /// What is gathered of a redundancy file before it is written.
@@ -37,15 +37,10 @@ const DOING: &str = "encoding";
 /// Makes the own redundancy file, of a scheme of which `failures` members can be lost. Before the first piece each
 /// member sends its list of files and its descriptor to the right, and passes on those of its left neighbours, so that
 /// as many right neighbours as can be lost keep them.
-pub fn encode(
-    scheme: &'static ParityScheme,
-    failures: u32,
-    task: &MemberTask,
-    node: &dyn GroupMember,
-) -> Result<(), RedundancyError> {
+pub fn encode(scheme: &'static ParityScheme, failures: u32, task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     let current = node.files()?;
     let mut data = LogicalFile::open(node.directory(), task.index, &current)?;
-    let pool = BufferPool::new();
+    let pool = BufferPool::default();
     let mut right = node.link_to(task.right, &pool)?;
     // Before anything is sent: a list of files can be longer than what a connection buffers before it is read.
     let mut left = node.link_from(task.left, &pool)?;
@@ -95,7 +90,7 @@ fn exchange_files(
     node: &dyn GroupMember,
     own: [Vec<u8>; 2],
     (left, right): (&mut dyn LinkReceiver, &mut dyn LinkSender),
-) -> Result<Vec<MemberFiles>, RedundancyError> {
+) -> Result<Vec<MemberFiles>> {
     let (size, mut sent, mut received) = (task.size(), own.to_vec(), Vec::new());
     for distance in 1..=failures {
         greeting::send(right, &sent)?;
@@ -124,17 +119,9 @@ impl WrittenFile {
     /// The meta data of the redundancy file; `header` is the one that was written. The checksum is in it if `with_crc`,
     /// which the original does only with `SCR_CRC_ON_COPY`.
     pub fn meta(&self, header: &ParityHeader, with_crc: bool) -> Meta {
-        Meta {
-            file: header.scheme.file_name(header.group_id(), header.size(), header.index().unwrap_or(0)),
-            kind: FileKind::Redundancy(header.scheme.name),
-            size: self.bytes,
-            checkpoint: header.checkpoint,
-            rank: header.current.rank,
-            ranks: header.ranks,
-            complete: true,
-            crc: with_crc.then_some(self.crc),
-            output_path: None,
-        }
+        let file = header.scheme.file_name(header.group_id(), header.size(), header.index().unwrap_or(0));
+        let meta = Meta::of_application(file, self.bytes, header.checkpoint, header.current.rank, header.ranks);
+        Meta { kind: FileKind::Redundancy(header.scheme.name), crc: with_crc.then_some(self.crc), ..meta }
     }
 }
 
@@ -152,7 +139,7 @@ pub fn encode_member(
     right: &mut dyn LinkSender,
     (path, out): (&Path, &mut (impl Write + Seek)),
     progress: &mut Progress<'_>,
-) -> Result<WrittenFile, RedundancyError> {
+) -> Result<WrittenFile> {
     member.check()?;
     member.check_fits(data.total_bytes())?;
     let (n, m, rows) = (member.members, member.index, member.failures as usize);
@@ -220,20 +207,20 @@ struct Output<'a, W> {
 }
 
 impl<'a, W: Write + Seek> Output<'a, W> {
-    fn begin(member: &Member, path: &'a Path, out: &'a mut W, head: &[u8]) -> Result<Self, RedundancyError> {
+    fn begin(member: &Member, path: &'a Path, out: &'a mut W, head: &[u8]) -> Result<Self> {
         out.write_all(head).map_err(RedundancyError::io("write", path))?;
         let chunks = vec![crc32fast::Hasher::new(); member.failures as usize];
         let header_bytes = head.len() as u64;
         Ok(Output { path, out, at: header_bytes, header_bytes, chunk_bytes: member.chunk, chunks })
     }
 
-    fn write(&mut self, chunk: u32, offset: u64, bytes: &[u8]) -> Result<(), RedundancyError> {
+    fn write(&mut self, chunk: u32, offset: u64, bytes: &[u8]) -> Result<()> {
         let at = self.header_bytes + u64::from(chunk) * self.chunk_bytes + offset;
         self.chunks[chunk as usize].update(bytes);
         self.write_at(at, bytes)
     }
 
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), RedundancyError> {
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         // Seeking empties the buffer of the file.
         let sought = if self.at == at { Ok(at) } else { self.out.seek(SeekFrom::Start(at)) };
         sought.and_then(|_| self.out.write_all(bytes)).map_err(RedundancyError::io("write", self.path))?;
@@ -242,7 +229,7 @@ impl<'a, W: Write + Seek> Output<'a, W> {
     }
 
     /// After the last byte; `head` is written in front again if it `changed`.
-    fn finish(mut self, head: &[u8], changed: bool) -> Result<WrittenFile, RedundancyError> {
+    fn finish(mut self, head: &[u8], changed: bool) -> Result<WrittenFile> {
         if changed {
             self.write_at(0, head)?;
         }
@@ -270,7 +257,7 @@ fn exchange_checksums(
     own: &[u32],
     left: &mut dyn LinkReceiver,
     right: &mut dyn LinkSender,
-) -> Result<(), RedundancyError> {
+) -> Result<()> {
     const DOING: &str = "exchanging checksums";
     let mut message: Vec<u8> = [0].into_iter().chain(own.iter().flat_map(|crc| crc.to_be_bytes())).collect();
     for neighbour in &mut header.left {

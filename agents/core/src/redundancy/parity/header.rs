@@ -11,7 +11,7 @@ use holdfast_model::{CheckpointId, Rank};
 
 use super::{ParityScheme, WriteFiles};
 use crate::kvtree::{Tree, file};
-use crate::redundancy::RedundancyError;
+use crate::redundancy::Result;
 use crate::redundancy::files::{MAX_MEMBERS, MemberFiles, bad, number};
 use crate::redundancy::lost_member::LostFiles;
 use crate::redundancy::registry::is_redundancy_file;
@@ -62,11 +62,7 @@ impl ParityHeader {
     }
 
     /// Reads and checks a header, in any order of its elements. `origin` names it in errors.
-    pub fn from_tree(
-        scheme: &'static ParityScheme,
-        tree: &Tree,
-        origin: &str,
-    ) -> Result<ParityHeader, RedundancyError> {
+    pub fn from_tree(scheme: &'static ParityScheme, tree: &Tree, origin: &str) -> Result<ParityHeader> {
         let subtree = |key: &str| tree.get(key).ok_or_else(|| bad(origin, format!("{key} is missing")));
         let group = subtree("GROUP")?;
         let count: u32 = number(group, "RANKS", origin)?;
@@ -102,7 +98,7 @@ impl ParityHeader {
     }
 
     /// Checks what was put together from several headers.
-    pub fn check(&self, origin: &str) -> Result<(), RedundancyError> {
+    pub fn check(&self, origin: &str) -> Result<()> {
         if self.index().is_none() {
             return Err(bad(origin, format!("rank {} is not a member of its own set", self.current.rank)));
         }

@@ -37,7 +37,7 @@ pub fn open_set(
     let Some((chunk, failures)) = survivors.first().map(geometry) else { return Err(too_many) };
     let restoration = Restoration::of((scheme.code)(members, failures), members, missing, group_id)?;
     let lost = lost(&survivors)?;
-    let pool = BufferPool::new();
+    let pool = BufferPool::default();
     let shape =
         |index| Member { failures, piece: piece_bytes, pool: pool.clone(), ..Member::new(index, members, chunk) };
     let shapes = missing.iter().map(|index| shape(*index)).collect();

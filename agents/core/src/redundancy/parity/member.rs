@@ -34,7 +34,7 @@ pub enum InSlot {
 impl Member {
     /// A member of a set that survives one loss, with pieces of the default size.
     pub fn new(index: u32, members: u32, chunk: u64) -> Self {
-        let pool = BufferPool::new();
+        let pool = BufferPool::default();
         Member { index, members, failures: 1, chunk, piece: DEFAULT_PIECE_BYTES, checksums: false, pool }
     }
 

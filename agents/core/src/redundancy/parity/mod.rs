@@ -32,11 +32,11 @@ use holdfast_model::Scheme;
 
 use self::code::Code;
 use self::header::ParityHeader;
-use super::RedundancyError;
 use super::files::{DescribedHeader, MemberFiles, SetFile, SetId};
 use super::inside;
 use super::link::LinkReceiver;
 use super::scheme::SetHeader;
+use super::{RedundancyError, Result};
 use crate::kvtree::limits::Limits;
 use crate::kvtree::{Tree, file as hash_file};
 use crate::store::DatasetFiles;
@@ -57,7 +57,7 @@ pub struct ParityScheme {
     /// lost.
     pub put_left: fn(&mut Tree, &ParityHeader, WriteFiles),
     /// Reads them, nearest neighbour first: as many as members can be lost.
-    pub read_left: fn(&Tree, &str) -> Result<Vec<MemberFiles>, RedundancyError>,
+    pub read_left: fn(&Tree, &str) -> Result<Vec<MemberFiles>>,
     /// Members of a set and losses that it survives together, at most: what the code distinguishes.
     pub places: u32,
     /// The code of a set of so many members, of which so many can be lost.
@@ -90,11 +90,7 @@ impl ParityScheme {
     }
 
     /// Reads the header of a redundancy file and checks that it fits the file's name.
-    pub(super) fn read_header(
-        &'static self,
-        files: &dyn DatasetFiles,
-        file: &SetFile,
-    ) -> Result<SetHeader, RedundancyError> {
+    pub(super) fn read_header(&'static self, files: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader> {
         let SetFile { set: SetId { group_id, members, .. }, member } = *file;
         let name = self.file_name(group_id, members, member);
         let path = files.path_of(&name);
@@ -116,7 +112,7 @@ impl ParityScheme {
         })
     }
 
-    pub(super) fn describe(&'static self, header: &Tree, origin: &str) -> Result<DescribedHeader, RedundancyError> {
+    pub(super) fn describe(&'static self, header: &Tree, origin: &str) -> Result<DescribedHeader> {
         let header = ParityHeader::from_tree(self, header, origin)?;
         let (data_bytes, members) = (header.data_bytes(), header.size());
         Ok(DescribedHeader { data_bytes, members, member: header.index().unwrap_or(0) })
@@ -129,7 +125,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 /// The next message from the left, which must have this length.
-fn receive(left: &mut dyn LinkReceiver, expected: usize) -> Result<Vec<u8>, RedundancyError> {
+fn receive(left: &mut dyn LinkReceiver, expected: usize) -> Result<Vec<u8>> {
     let piece = left.receive().map_err(RedundancyError::left("receiving a piece"))?;
     if piece.len() != expected {
         return Err(RedundancyError::PieceLength { expected, found: piece.len() });

@@ -9,7 +9,7 @@ use super::member::{InSlot, Member};
 use crate::control::meta::Meta;
 use crate::redundancy::logical::{LogicalFile, Verifier};
 use crate::redundancy::member::{GroupMember, MemberTask};
-use crate::redundancy::{RedundancyError, inside};
+use crate::redundancy::{RedundancyError, Result, inside};
 use crate::store::DatasetFiles;
 use crate::store::dataset_files::read_meta;
 
@@ -27,17 +27,13 @@ impl Survivor {
     ///
     /// The meta files beside the files must be there and agree with the header, and the checksums they know are
     /// verified while the data is read.
-    pub fn open(scheme: &'static ParityScheme, directory: &Path, name: &str) -> Result<Survivor, RedundancyError> {
+    pub fn open(scheme: &'static ParityScheme, directory: &Path, name: &str) -> Result<Survivor> {
         let dataset: Arc<dyn DatasetFiles> = inside::open_directory(directory)?;
         Survivor::open_in(scheme, &dataset, name)
     }
 
     /// As [`Survivor::open`], of the files of a dataset.
-    pub fn open_in(
-        scheme: &'static ParityScheme,
-        files: &Arc<dyn DatasetFiles>,
-        name: &str,
-    ) -> Result<Survivor, RedundancyError> {
+    pub fn open_in(scheme: &'static ParityScheme, files: &Arc<dyn DatasetFiles>, name: &str) -> Result<Survivor> {
         let file = ParityFile::open_in(scheme, &**files, name)?;
         let current = &file.header.current;
         let rank = current.rank;
@@ -49,7 +45,7 @@ impl Survivor {
             path: files.path_of(name),
             why,
         };
-        let read = |name: &str, size: u64| -> Result<Meta, RedundancyError> {
+        let read = |name: &str, size: u64| -> Result<Meta> {
             let meta = read_meta(&**files, name)
                 .map_err(|error| damaged(name, format!("its meta data is not usable: {error}")))?;
             if !meta.complete || meta.size != size || meta.rank != rank || meta.file != name {
@@ -77,11 +73,7 @@ impl Survivor {
 
     /// The own files of a member in cache. An own redundancy file whose header cannot be used is a damaged file of this
     /// member.
-    pub fn of_member(
-        scheme: &'static ParityScheme,
-        task: &MemberTask,
-        node: &dyn GroupMember,
-    ) -> Result<Survivor, RedundancyError> {
+    pub fn of_member(scheme: &'static ParityScheme, task: &MemberTask, node: &dyn GroupMember) -> Result<Survivor> {
         let name = scheme.file_name(task.group_id, task.size(), task.index);
         Survivor::open(scheme, node.directory(), &name).map_err(|error| match error {
             RedundancyError::Header { why, .. } => {
@@ -115,22 +107,16 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(survivor: &'a mut Survivor) -> Result<Self, RedundancyError> {
+    pub(super) fn new(survivor: &'a mut Survivor) -> Result<Self> {
         let mut redundancy = crc32fast::Hasher::new();
         if survivor.file_crc.is_some() {
             redundancy.update(&survivor.file.read_header()?);
         }
-        Ok(Reader { survivor, files: Verifier::new(), redundancy })
+        Ok(Reader { survivor, files: Verifier::default(), redundancy })
     }
 
     /// What this member has for `slot` at `offset`; returns how many bytes are not padding.
-    pub(super) fn read(
-        &mut self,
-        member: &Member,
-        slot: u32,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<usize, RedundancyError> {
+    pub(super) fn read(&mut self, member: &Member, slot: u32, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         match member.in_slot(slot) {
             InSlot::Redundancy(chunk) => {
                 self.survivor.file.read_data(member.start_of(chunk) + offset, buffer)?;
@@ -148,7 +134,7 @@ impl<'a> Reader<'a> {
     }
 
     /// After the last slot: an error if a file does not match its meta data.
-    pub(super) fn finish(self) -> Result<(), RedundancyError> {
+    pub(super) fn finish(self) -> Result<()> {
         self.files.finish(&self.survivor.data)?;
         let found = self.redundancy.finalize();
         match self.survivor.file_crc {

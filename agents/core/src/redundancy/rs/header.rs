@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::kvtree::Tree;
-use crate::redundancy::RedundancyError;
+use crate::redundancy::Result;
 use crate::redundancy::files::{MAX_MEMBERS, MemberFiles, bad, number};
 use crate::redundancy::parity::WriteFiles;
 use crate::redundancy::parity::header::ParityHeader;
@@ -22,7 +22,7 @@ pub(super) fn put_left(tree: &mut Tree, header: &ParityHeader, files: WriteFiles
     tree.set(PARTNER, partners);
 }
 
-pub(super) fn read_left(tree: &Tree, origin: &str) -> Result<Vec<MemberFiles>, RedundancyError> {
+pub(super) fn read_left(tree: &Tree, origin: &str) -> Result<Vec<MemberFiles>> {
     let failures: u32 = number(tree, FAILURES, origin)?;
     if !(1..MAX_MEMBERS).contains(&failures) {
         return Err(bad(origin, format!("{FAILURES} is {failures}")));
@@ -40,7 +40,7 @@ pub(super) fn read_left(tree: &Tree, origin: &str) -> Result<Vec<MemberFiles>, R
 pub fn rebuilt<'a>(
     survivors: impl IntoIterator<Item = &'a ParityHeader>,
     missing: &[u32],
-) -> Result<Vec<ParityHeader>, RedundancyError> {
+) -> Result<Vec<ParityHeader>> {
     let (mut files, mut any) = (BTreeMap::new(), None);
     for header in survivors {
         files.extend(header.known().map(|(member, files)| (member, files.clone())));
@@ -51,11 +51,7 @@ pub fn rebuilt<'a>(
 }
 
 /// The header of a member, from that of any other and the files of members.
-pub(super) fn of_member(
-    any: &ParityHeader,
-    member: u32,
-    files: &BTreeMap<u32, MemberFiles>,
-) -> Result<ParityHeader, RedundancyError> {
+pub(super) fn of_member(any: &ParityHeader, member: u32, files: &BTreeMap<u32, MemberFiles>) -> Result<ParityHeader> {
     let size = any.size();
     let listed = |of: u32| {
         let why = || format!("the files of member {of} are not listed in any header");

@@ -19,10 +19,8 @@ use crate::redundancy::parity::member::Member;
 use crate::redundancy::parity::rebuild::{chain, rebuild_root, rebuild_survivor};
 use crate::redundancy::parity::survivor::Survivor;
 use crate::redundancy::piece::BufferPool;
-use crate::redundancy::{RedundancyError, inside};
+use crate::redundancy::{RedundancyError, Result, inside};
 use crate::store::OpenDataset;
-
-type Result<T, E = RedundancyError> = std::result::Result<T, E>;
 
 /// Takes part in the rebuild of the `missing` members.
 pub(super) fn rebuild(task: &MemberTask, missing: &[u32], node: &dyn GroupMember) -> Result<()> {
@@ -32,7 +30,7 @@ pub(super) fn rebuild(task: &MemberTask, missing: &[u32], node: &dyn GroupMember
     let order = chain(task.size(), missing);
     let Some(at) = order.iter().position(|member| *member == task.index) else { return Ok(()) };
     let (before, after) = (at.checked_sub(1).map(|at| order[at]), order.get(at + 1).copied());
-    let pool = BufferPool::new();
+    let pool = BufferPool::default();
     let right = after.map(|member| node.link_to(member, &pool)).transpose()?;
     let left = before.map(|member| node.link_from(member, &pool)).transpose()?;
     match (left, right) {

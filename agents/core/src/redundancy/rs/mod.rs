@@ -15,7 +15,7 @@ use std::sync::Arc;
 use holdfast_model::{Level, NumberName, RankDescriptor, Scheme};
 
 use super::error::RedundancyError;
-use super::files::{DescribedHeader, FileFormat, SetFile, SetId};
+use super::files::{FileFormat, SetId};
 use super::groups::{ForcedLocal, GroupRules, Groups, Site, sets};
 use super::member::{GroupMember, MemberTask};
 use super::numbers::{NumberError, SET_SIZE, SchemeNumber};
@@ -23,8 +23,7 @@ use super::parity::ParityScheme;
 use super::parity::code::{Code, PLACES};
 use super::parity::encode::encode;
 use super::parity::in_directory;
-use super::scheme::{OpenSet, RedundancyScheme, SetHeader};
-use crate::kvtree::Tree;
+use super::scheme::{OpenSet, RedundancyScheme};
 use crate::store::DatasetFiles;
 
 pub const NAME: Scheme = Scheme::new("RS");
@@ -120,25 +119,13 @@ impl RedundancyScheme for Rs {
         in_cache::rebuild(task, missing, node)
     }
 
-    fn parse_file_name(&self, name: &str) -> Option<SetFile> {
-        PARITY.parse_file_name(name)
-    }
-
-    fn file_names(&self, set: SetId, member: u32) -> Vec<String> {
-        vec![PARITY.file_name(set.group_id, set.members, member)]
+    fn parity(&self) -> Option<&'static ParityScheme> {
+        Some(&PARITY)
     }
 
     fn file_format(&self) -> Option<FileFormat> {
         let (title, data) = ("Reed-Solomon file", "redundancy data");
         Some(FileFormat { name: "rs", title, data, extension: PARITY.extension })
-    }
-
-    fn describe_header(&self, header: &Tree, origin: &str) -> Result<DescribedHeader, RedundancyError> {
-        PARITY.describe(header, origin)
-    }
-
-    fn read_header(&self, files: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader, RedundancyError> {
-        PARITY.read_header(files, file)
     }
 
     fn open_set(

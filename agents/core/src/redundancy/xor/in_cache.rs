@@ -14,10 +14,8 @@ use crate::redundancy::parity::member::Member;
 use crate::redundancy::parity::rebuild::{rebuild_root, rebuild_survivor};
 use crate::redundancy::parity::survivor::Survivor;
 use crate::redundancy::piece::BufferPool;
-use crate::redundancy::{RedundancyError, inside};
+use crate::redundancy::{RedundancyError, Result, inside};
 use crate::store::OpenDataset;
-
-type Result<T, E = RedundancyError> = std::result::Result<T, E>;
 
 /// Takes part in the rebuild of member `missing`.
 pub(super) fn rebuild(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()> {
@@ -34,7 +32,7 @@ fn pass_on(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()
     let members = task.size();
     let mut survivor = Survivor::of_member(&PARITY, task, node)?;
     let chunk = survivor.file.header.chunk;
-    let pool = BufferPool::new();
+    let pool = BufferPool::default();
     let mut right = node.link_to((task.index + 1) % members, &pool)?;
     let mut left = match task.index {
         begins if begins == (missing + 1) % members => None,
@@ -65,7 +63,7 @@ fn pass_on(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()
 fn write_lost(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     let members = task.size();
     let left_member = (task.index + members - 1) % members;
-    let pool = BufferPool::new();
+    let pool = BufferPool::default();
     let mut left = node.link_from(left_member, &pool)?;
     let parts = greeting::receive(&mut *left)?;
     let [first, last, descriptor] = parts.as_slice() else { return Err(greeting::too_short()) };

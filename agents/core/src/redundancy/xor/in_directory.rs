@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::PARITY;
 use super::header::{self, HeaderOrder};
-use crate::redundancy::RedundancyError;
+use crate::redundancy::Result;
 use crate::redundancy::files::SetId;
 use crate::redundancy::parity::header::ParityHeader;
 use crate::redundancy::parity::in_directory::{self, mismatch};
@@ -12,12 +12,7 @@ use crate::redundancy::scheme::OpenSet;
 use crate::store::DatasetFiles;
 
 /// Opens all members but `missing`.
-pub(super) fn open_set(
-    files: &Arc<dyn DatasetFiles>,
-    set: SetId,
-    missing: u32,
-    piece_bytes: usize,
-) -> Result<OpenSet, RedundancyError> {
+pub(super) fn open_set(files: &Arc<dyn DatasetFiles>, set: SetId, missing: u32, piece_bytes: usize) -> Result<OpenSet> {
     let SetId { group_id, members, .. } = set;
     in_directory::open_set(&PARITY, files, set, &[missing], piece_bytes, |survivors| {
         let at = |member: u32| &survivors[(if member < missing { member } else { member - 1 }) as usize];

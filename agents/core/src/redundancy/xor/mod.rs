@@ -20,15 +20,14 @@ use std::sync::Arc;
 use holdfast_model::{Level, RankDescriptor, Scheme};
 
 use super::error::RedundancyError;
-use super::files::{DescribedHeader, FileFormat, SetFile, SetId};
+use super::files::{FileFormat, SetId};
 use super::groups::{ForcedLocal, GroupRules, Groups, Site, sets};
 use super::member::{GroupMember, MemberTask};
 use super::numbers::{NumberError, SET_SIZE};
 use super::parity::ParityScheme;
 use super::parity::code::Code;
 use super::parity::encode::encode;
-use super::scheme::{OpenSet, RedundancyScheme, SetHeader};
-use crate::kvtree::Tree;
+use super::scheme::{OpenSet, RedundancyScheme};
 use crate::store::DatasetFiles;
 
 pub use name::NAME;
@@ -90,12 +89,8 @@ impl RedundancyScheme for Xor {
         in_cache::rebuild(task, only_one(task.group_id, task.size(), missing)?, node)
     }
 
-    fn parse_file_name(&self, name: &str) -> Option<SetFile> {
-        PARITY.parse_file_name(name)
-    }
-
-    fn file_names(&self, set: SetId, member: u32) -> Vec<String> {
-        vec![PARITY.file_name(set.group_id, set.members, member)]
+    fn parity(&self) -> Option<&'static ParityScheme> {
+        Some(&PARITY)
     }
 
     fn tolerance_by_name(&self, _: SetId) -> Option<u32> {
@@ -104,14 +99,6 @@ impl RedundancyScheme for Xor {
 
     fn file_format(&self) -> Option<FileFormat> {
         Some(FileFormat { name: "scr-xor", title: "SCR XOR file", data: "XOR data", extension: PARITY.extension })
-    }
-
-    fn describe_header(&self, header: &Tree, origin: &str) -> Result<DescribedHeader, RedundancyError> {
-        PARITY.describe(header, origin)
-    }
-
-    fn read_header(&self, files: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader, RedundancyError> {
-        PARITY.read_header(files, file)
     }
 
     fn open_set(

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::calls::{fstat, linkat, openat, renameat, renameat_with, unlinkat};
-use crate::owned::{Found, MissingDirectories, OwnedError, SharedDirectory};
+use crate::owned::{Found, MissingDirectories, OwnedError, Result, SharedDirectory};
 use crate::store::dataset_store::{Occupied, OutputDirectory, OutputOccupant, Taken};
 use crate::store::directory_name::DirectoryName;
 use crate::temporary;
@@ -76,11 +76,7 @@ pub(super) fn remove_empty_directories(prefix: &SharedDirectory, output_path: &O
     }
 }
 
-fn walk(
-    prefix: &SharedDirectory,
-    output_path: &OutputPath,
-    missing: MissingDirectories,
-) -> Result<SharedDirectory, OwnedError> {
+fn walk(prefix: &SharedDirectory, output_path: &OutputPath, missing: MissingDirectories) -> Result<SharedDirectory> {
     prefix.below(output_path.parents().map(OsStr::new), missing)
 }
 

@@ -8,7 +8,7 @@ use holdfast_core::control::meta::Meta;
 use holdfast_core::store::OpenDataset;
 use holdfast_model::{ContainerPlaces, PackedRank, Rank};
 
-use super::super::error::SionError;
+use super::super::error::{Result, SionError};
 use super::super::join::block_size;
 use super::super::key_value::RECORD_HEADER;
 use super::super::slot::part_name;
@@ -44,7 +44,7 @@ impl DatasetCreation {
         ranks: u32,
         streams: &BTreeMap<Rank, u64>,
         files: u32,
-    ) -> Result<DatasetCreation, SionError> {
+    ) -> Result<DatasetCreation> {
         let unreadable = || SionError::io("read the directory", dataset.location());
         let listing = Listing::of(&*dataset).map_err(unreadable())?;
         let present = containers(listing.names());
@@ -70,7 +70,7 @@ impl DatasetCreation {
     /// # Errors
     /// When a rank's files do not fit its place, a file cannot be written, a container of this number was completed
     /// meanwhile, or a plain file cannot be removed.
-    pub fn commit(self, packed: &BTreeMap<Rank, PackedRank>) -> Result<Option<SionError>, SionError> {
+    pub fn commit(self, packed: &BTreeMap<Rank, PackedRank>) -> Result<Option<SionError>> {
         let packed: BTreeMap<Rank, PackedRank> = packed
             .iter()
             .filter(|(_, rank)| !rank.files.is_empty())
@@ -101,11 +101,7 @@ impl DatasetCreation {
 
 /// Removes the plain files of the names that a container holds, backwards: each file after its meta file and the file
 /// map are gone for good, so that a repetition after a kill or a loss of power finds what is left.
-fn remove_plain(
-    dataset: &dyn OpenDataset,
-    listing: &Listing,
-    packed: &BTreeMap<Rank, PackedRank>,
-) -> Result<(), SionError> {
+fn remove_plain(dataset: &dyn OpenDataset, listing: &Listing, packed: &BTreeMap<Rank, PackedRank>) -> Result<()> {
     let present: HashSet<&str> = listing.names().collect();
     let names = packed.values().flat_map(|rank| rank.files.iter().rev()).map(|file| file.name.as_str());
     let (files, records): (Vec<&str>, Vec<&str>) =
@@ -117,7 +113,7 @@ fn remove_plain(
 /// Removes the containers of which every file is also in the container at `newest`, and parts that killed processes
 /// left. A part can also be what remains of a container that lost its first file: it is kept until the dataset is
 /// complete without it.
-fn remove_superseded(dataset: &Arc<dyn OpenDataset>, newest: &str, listing: &Listing) -> Result<(), SionError> {
+fn remove_superseded(dataset: &Arc<dyn OpenDataset>, newest: &str, listing: &Listing) -> Result<()> {
     let sets = containers(listing.names());
     let without_first = sets.values().filter(|parts| !parts.contains_key(&0)).flat_map(BTreeMap::values).copied();
     let is_left = |name: &&str| is_abandoned(&**dataset, name) && !is_rank_file(&**dataset, name);

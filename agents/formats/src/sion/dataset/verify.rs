@@ -12,7 +12,7 @@ use holdfast_model::Rank;
 
 use super::super::copying::each;
 use super::super::damages::SetDamage;
-use super::super::error::SionError;
+use super::super::error::{Result, SionError};
 use super::super::slot::{dataset_of, place};
 use super::names::{containers, is_rank_file, parse};
 use super::packed_files::{DamagedPart, Listing, OpenContainer, PackedFiles, is_complete, usable_in};
@@ -25,12 +25,7 @@ const LISTED_RANKS: usize = 16;
 
 /// Adds what is wrong with the files in the container at `path`, and the damages of its set. A container that does not
 /// hold a dataset has no other ones.
-pub fn verify_files(
-    path: &Path,
-    set: Vec<SetDamage>,
-    check: &mut FileCheck,
-    progress: Progress<'_>,
-) -> Result<(), SionError> {
+pub fn verify_files(path: &Path, set: Vec<SetDamage>, check: &mut FileCheck, progress: Progress<'_>) -> Result<()> {
     let (dataset, name) = (dataset_of(path)?, place(path));
     let number = parse(&name).filter(|_| !is_rank_file(&*dataset, &name));
     if number.is_some() && !path.symlink_metadata().is_ok_and(|found| found.is_file()) {
@@ -127,7 +122,7 @@ impl LostPart {
 
 /// The parts of a container that cannot be used. In the directory of a dataset, plain files and other containers can
 /// replace what was in them.
-fn lost_parts(container: &OpenContainer, path: &Path, in_dataset: bool) -> Result<Vec<LostPart>, SionError> {
+fn lost_parts(container: &OpenContainer, path: &Path, in_dataset: bool) -> Result<Vec<LostPart>> {
     let damaged = container.damaged_parts();
     if damaged.is_empty() {
         return Ok(Vec::new());
@@ -145,7 +140,7 @@ fn lost_parts(container: &OpenContainer, path: &Path, in_dataset: bool) -> Resul
 
 /// A further file of a set is verified with the first one. Without the first one it is a damage, unless the directory
 /// has all files of the dataset without it. A damage of the file itself is a note if other files replace those in it.
-fn of_further_file(path: &Path, set: Vec<SetDamage>, check: &mut FileCheck) -> Result<(), SionError> {
+fn of_further_file(path: &Path, set: Vec<SetDamage>, check: &mut FileCheck) -> Result<()> {
     let first = path.with_extension("");
     let (dataset, first_name) = (dataset_of(&first)?, place(&first));
     let damages = set.into_iter().map(|it| it.damage);
@@ -200,7 +195,7 @@ struct VerifiedContents {
     without_checksum: bool,
 }
 
-fn verify_contents(scan: &mut Scan, progress: Progress<'_>) -> Result<VerifiedContents, SionError> {
+fn verify_contents(scan: &mut Scan, progress: Progress<'_>) -> Result<VerifiedContents> {
     let units = scan.verify_units();
     let present: usize = scan.ranks.values().map(|known| known.present.len()).sum();
     let bytes = units.iter().map(|unit| unit.size).fold(0, u64::saturating_add);
@@ -216,7 +211,7 @@ fn verify_contents(scan: &mut Scan, progress: Progress<'_>) -> Result<VerifiedCo
 }
 
 /// The files of which the directory has a plain file or one in a later container: that one is read.
-fn replaced_files(path: &Path, number: Option<u32>) -> Result<HashSet<String>, SionError> {
+fn replaced_files(path: &Path, number: Option<u32>) -> Result<HashSet<String>> {
     match number {
         Some(number) => files_beside(path, |other| other > number),
         None => Ok(HashSet::new()),
@@ -225,12 +220,12 @@ fn replaced_files(path: &Path, number: Option<u32>) -> Result<HashSet<String>, S
 
 /// The files of which the directory has a plain file, or one in another container than that at `path`: of a file in a
 /// lost part, also an older one is read.
-fn other_files(path: &Path) -> Result<HashSet<String>, SionError> {
+fn other_files(path: &Path) -> Result<HashSet<String>> {
     let number = parse(&place(path)).map(|(number, _)| number);
     files_beside(path, |other| Some(other) != number)
 }
 
-fn files_beside(path: &Path, uses: impl Fn(u32) -> bool) -> Result<HashSet<String>, SionError> {
+fn files_beside(path: &Path, uses: impl Fn(u32) -> bool) -> Result<HashSet<String>> {
     let dataset = dataset_of(path)?;
     let listing = Listing::of(&*dataset).map_err(SionError::io("read the directory", dataset.location()))?;
     let mut files: HashSet<String> = listing.names().map(str::to_owned).collect();

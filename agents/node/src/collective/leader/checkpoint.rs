@@ -19,18 +19,18 @@ use super::open_dataset::{Blocked, count_blocked, mark_begun, mark_ended, mark_n
 use super::protection::{encode, report_protected, seal};
 use super::records::{describe, note};
 use super::{direct, files, flush, restart, unfinished};
-use crate::collective::error::CallError;
+use crate::collective::error::{CallError, Result};
 use crate::report::events::total_bytes;
 
 /// Whether a checkpoint is due.
-pub(super) async fn need(cx: &Context) -> Result<Reply, CallError> {
+pub(super) async fn need(cx: &Context) -> Result<Reply> {
     let halting = halt_condition(cx).await?.is_some();
     let due = cx.policy(|policy, now| policy.is_due(now, halting));
     Ok(Reply::Flag(due || cx.checkpoint_requested()))
 }
 
 /// The level of the checkpoint of variables that is due, by these intervals or those of the job.
-pub(super) async fn snapshot(cx: &Context, intervals: Option<SnapshotIntervals>) -> Result<Reply, CallError> {
+pub(super) async fn snapshot(cx: &Context, intervals: Option<SnapshotIntervals>) -> Result<Reply> {
     let halting = halt_condition(cx).await?.is_some();
     let due = cx.policy(|policy, now| policy.due_level(now, halting, intervals));
     // `None` is less than each level.
@@ -38,7 +38,7 @@ pub(super) async fn snapshot(cx: &Context, intervals: Option<SnapshotIntervals>)
 }
 
 /// Makes room for a dataset, records what protects it, makes its directories.
-async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallError> {
+async fn start(cx: &Context, dataset: Dataset) -> Result<Reply> {
     // The program did not complete its restart.
     if let Some(restart) = cx.memory(|memory| memory.restart.clone()) {
         restart::accept(cx, restart.checkpoint).await?;
@@ -74,7 +74,7 @@ async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallError> {
 }
 
 /// Begins a dataset, in cache or in the prefix directory itself.
-pub(super) async fn begin(cx: &Context, dataset: Dataset, bypass: bool) -> Result<Reply, CallError> {
+pub(super) async fn begin(cx: &Context, dataset: Dataset, bypass: bool) -> Result<Reply> {
     let is_checkpoint = dataset.checkpoint;
     cx.with(|state| state.blocked = Some(Blocked::since(state.now)));
     let begun = if bypass { direct::start(cx, dataset).await } else { start(cx, dataset).await };
@@ -86,7 +86,7 @@ pub(super) async fn begin(cx: &Context, dataset: Dataset, bypass: bool) -> Resul
     })
 }
 
-pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Result<Reply, CallError> {
+pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Result<Reply> {
     let Some(checkpoint) = cx.memory(|memory| memory.open) else {
         return Err(CallError::OutOfOrder { call: "complete_checkpoint", before: "start_checkpoint" });
     };
@@ -99,11 +99,7 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
     reply
 }
 
-async fn complete_open(
-    cx: &Context,
-    checkpoint: CheckpointId,
-    not_written: Option<CallError>,
-) -> Result<Reply, CallError> {
+async fn complete_open(cx: &Context, checkpoint: CheckpointId, not_written: Option<CallError>) -> Result<Reply> {
     let begun = cx.now();
     let dataset = cx.dataset(checkpoint);
     let known = cx.memory(|memory| memory.completed.filter(|known| known.checkpoint == checkpoint));
@@ -170,12 +166,7 @@ async fn complete_open(
 }
 
 /// Flushes a complete checkpoint, or has it flushed in the background, if that is due. Returns whether it is kept.
-async fn flush_if_due(
-    cx: &Context,
-    checkpoint: CheckpointId,
-    dataset: Dataset,
-    halting: bool,
-) -> Result<bool, CallError> {
+async fn flush_if_due(cx: &Context, checkpoint: CheckpointId, dataset: Dataset, halting: bool) -> Result<bool> {
     if dataset.level == Some(Level::Prefix) {
         return at_prefix(cx, checkpoint, dataset).await;
     }
@@ -196,7 +187,7 @@ async fn flush_if_due(
 /// Flushes a checkpoint of level 4, and ends the interval of its level. If it cannot be flushed, it stays in cache as
 /// one of level 1, whose protection it has: it must not supersede those that survive the loss of a node. Returns
 /// whether it was flushed.
-async fn at_prefix(cx: &Context, checkpoint: CheckpointId, dataset: Dataset) -> Result<bool, CallError> {
+async fn at_prefix(cx: &Context, checkpoint: CheckpointId, dataset: Dataset) -> Result<bool> {
     if flush::of_level(cx, checkpoint).await {
         cx.policy(|policy, now| policy.level_complete(now, Level::Prefix));
         return Ok(true);
@@ -217,7 +208,7 @@ async fn finish(
     checkpoint: CheckpointId,
     dataset: &Dataset,
     begun: Duration,
-) -> Result<CompletedDataset, CallError> {
+) -> Result<CompletedDataset> {
     let mut completed = CompletedDataset {
         checkpoint,
         scheme: direct::SCHEME,

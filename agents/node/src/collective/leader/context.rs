@@ -32,7 +32,7 @@ use super::prepared::Prepared;
 use super::programs::Programs;
 use super::request::Requests;
 use super::waves::Waves;
-use crate::collective::error::CallError;
+use crate::collective::error::Result;
 use crate::sources::SourcePolicy;
 
 /// A handle to the leader's state for one of its procedures.
@@ -203,10 +203,7 @@ impl Context {
 
     /// Has orders carried out; returns the nodes' results, or when all have answered the first error that is not a lost
     /// peer.
-    pub(super) async fn order(
-        &self,
-        orders: BTreeMap<NodeName, Order>,
-    ) -> Result<BTreeMap<NodeName, OrderResult>, CallError> {
+    pub(super) async fn order(&self, orders: BTreeMap<NodeName, Order>) -> Result<BTreeMap<NodeName, OrderResult>> {
         let of = self.background;
         let batch = self.with(|state| {
             if of.is_some_and(|name| state.background.is_cancelled(name)) {
@@ -222,7 +219,7 @@ impl Context {
         &self,
         orders: BTreeMap<NodeName, Order>,
         waves: Waves,
-    ) -> Result<BTreeMap<NodeName, OrderResult>, CallError> {
+    ) -> Result<BTreeMap<NodeName, OrderResult>> {
         let mut results = BTreeMap::new();
         let mut waiting = orders.into_iter();
         loop {
@@ -234,7 +231,7 @@ impl Context {
         }
     }
 
-    pub(super) async fn work(&self, work: LeaderWork) -> Result<WorkOutput, CallError> {
+    pub(super) async fn work(&self, work: LeaderWork) -> Result<WorkOutput> {
         let id = self.with(|state| {
             let id = state.work.begin();
             state.actions.push(LeaderAction::Perform { id, work });

@@ -21,14 +21,14 @@ use super::open_dataset::{mark_begun, next_id};
 use super::records::{describe, note};
 use super::summary::{dataset_file, summary_of};
 use super::window;
-use crate::collective::error::CallError;
+use crate::collective::error::{CallError, Result};
 use crate::report::events::total_bytes;
 
 /// The scheme of such a dataset in the log: the redundancy is the parallel file system's own.
 pub(super) const SCHEME: Scheme = Scheme::new("PREFIX");
 
 /// Begins a dataset: makes its directory, adds it to the index, and sends it to the ranks' agents.
-pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, CallError> {
+pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply> {
     let begun_before = cx.memory(|memory| memory.open);
     let checkpoint = next_id(cx);
     mark_begun(cx, &dataset);
@@ -52,7 +52,7 @@ pub(super) async fn complete(
     checkpoint: CheckpointId,
     directory: &str,
     dataset: &Dataset,
-) -> Result<u64, CallError> {
+) -> Result<u64> {
     let directory = DirectoryName::given(directory).map_err(PrefixError::from)?;
     let summary = if files::is_usable(cx, &directory).await? {
         // Published by a leader that was restarted before its results were on disk: the nodes may have closed the
@@ -101,7 +101,7 @@ pub(super) async fn restart(
     cx: &Context,
     checkpoint: CheckpointId,
     directory: &str,
-) -> Result<Option<FoundCheckpoint>, CallError> {
+) -> Result<Option<FoundCheckpoint>> {
     match try_directory(cx, directory).await {
         Ok(found) => Ok(Some(found)),
         Err(error) => {
@@ -112,7 +112,7 @@ pub(super) async fn restart(
     }
 }
 
-async fn try_directory(cx: &Context, directory: &str) -> Result<FoundCheckpoint, CallError> {
+async fn try_directory(cx: &Context, directory: &str) -> Result<FoundCheckpoint> {
     let directory = DirectoryName::given(directory).map_err(PrefixError::from)?;
     if !files::is_usable(cx, &directory).await? {
         return Err(CallError::Incomplete(directory));
@@ -127,7 +127,7 @@ async fn try_directory(cx: &Context, directory: &str) -> Result<FoundCheckpoint,
 ///
 /// # Errors
 /// Such a dataset cannot be used.
-pub(super) fn written_by(cx: &Context, directory: &DirectoryName, summary: &Summary) -> Result<Option<u32>, CallError> {
+pub(super) fn written_by(cx: &Context, directory: &DirectoryName, summary: &Summary) -> Result<Option<u32>> {
     let (written, running) = (summary.ranks, cx.layout().ranks());
     match cx.settings().restart.ranks {
         _ if written == running => Ok(None),
@@ -138,11 +138,7 @@ pub(super) fn written_by(cx: &Context, directory: &DirectoryName, summary: &Summ
 
 /// Has the ranks read the files in the prefix directory. Of a dataset of another number of ranks, each node verifies an
 /// equal share.
-pub(super) async fn read(
-    cx: &Context,
-    directory: &DirectoryName,
-    summary: &Summary,
-) -> Result<FoundCheckpoint, CallError> {
+pub(super) async fn read(cx: &Context, directory: &DirectoryName, summary: &Summary) -> Result<FoundCheckpoint> {
     let checkpoint = summary.id;
     // The summary lists files as a filemap does, newest first.
     let written_by = written_by(cx, directory, summary)?;
@@ -173,7 +169,7 @@ pub(super) async fn instead_of_cache(
     cx: &Context,
     cached: FoundCheckpoint,
     directory: &DirectoryName,
-) -> Result<FoundCheckpoint, CallError> {
+) -> Result<FoundCheckpoint> {
     let dataset = cx.dataset(cached.checkpoint);
     let summary = files::read_summary(cx, directory).await?;
     clear_cache(cx, BTreeSet::new()).await?;
@@ -187,7 +183,7 @@ pub(super) async fn read_described(
     directory: &DirectoryName,
     summary: &Summary,
     dataset: Dataset,
-) -> Result<FoundCheckpoint, CallError> {
+) -> Result<FoundCheckpoint> {
     describe(cx, summary.id, Dataset { direct: Some(directory.to_string()), ..dataset }).await?;
     read(cx, directory, summary).await
 }

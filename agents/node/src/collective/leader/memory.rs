@@ -26,7 +26,6 @@ pub struct LeaderMemory {
     /// Set while the complete call of that checkpoint is carried out, before the checkpoint is reported. A leader that
     /// is restarted before the results of the call are on disk reports the same again. It does not judge the checkpoint
     /// again: a file that was lost since would withdraw what is already relied on.
-    #[serde(default)]
     pub completed: Option<CompletedDataset>,
     /// The newest checkpoint that is complete in cache.
     pub complete: Option<CheckpointId>,

@@ -16,16 +16,12 @@ use super::inventories::{Inventories, unrecorded};
 use super::layout::Protection;
 use super::records::describe;
 use super::rounds;
-use crate::collective::error::{CallError, named};
+use crate::collective::error::{CallError, Result, named};
 use crate::collective::writers;
 use crate::report::events::total_bytes;
 
 /// Meta files: from now on the files of all ranks are complete. Returns the bytes of each rank's files.
-pub(super) async fn seal(
-    cx: &Context,
-    checkpoint: CheckpointId,
-    crc: SealCrc,
-) -> Result<BTreeMap<Rank, u64>, CallError> {
+pub(super) async fn seal(cx: &Context, checkpoint: CheckpointId, crc: SealCrc) -> Result<BTreeMap<Rank, u64>> {
     let seal = Order::Seal { checkpoint, ranks: cx.layout().ranks(), crc };
     let sealed = cx.order(cx.nodes_with_ranks(&seal)).await?;
     let sealed = sealed.into_values().filter_map(|result| match result {
@@ -43,7 +39,7 @@ pub(super) async fn encode(
     checkpoint: CheckpointId,
     protection: &Protection,
     bytes: &BTreeMap<Rank, u64>,
-) -> Result<(), CallError> {
+) -> Result<()> {
     make(cx, checkpoint, &cx.layout().work(&protection.groups, bytes), None, CopyLimits::NONE).await
 }
 
@@ -54,7 +50,7 @@ async fn make(
     work: &BTreeMap<NodeName, Vec<GroupWork>>,
     copied: Option<&BTreeSet<Rank>>,
     limits: CopyLimits,
-) -> Result<(), CallError> {
+) -> Result<()> {
     if work.is_empty() {
         return Ok(());
     }
@@ -117,7 +113,7 @@ pub(super) async fn behind(cx: Context, checkpoint: CheckpointId, collective: u6
 
 /// Returns what protects the checkpoint now, and how many nodes can be lost. From what the nodes hold: an earlier
 /// leader may have done a part.
-async fn protect(cx: &Context, checkpoint: CheckpointId) -> Result<Option<(Scheme, u32)>, CallError> {
+async fn protect(cx: &Context, checkpoint: CheckpointId) -> Result<Option<(Scheme, u32)>> {
     let held = unrecorded(cx).await?;
     let unusable = |why: UnusableCheckpoint| CallError::Order(Failure::new(FailureKind::Damaged, why.to_string()));
     let plan = plan(checkpoint, &cx.layout().sites, &held).map_err(unusable)?;
@@ -138,7 +134,7 @@ async fn protect(cx: &Context, checkpoint: CheckpointId) -> Result<Option<(Schem
 
 /// Only a restart brings files back: until then what protects a checkpoint of which some are lost is used up. The node
 /// lost them, or was deleting the checkpoint for the next one when the leader was restarted.
-fn all_there(plan: &RestartPlan) -> Result<(), CallError> {
+fn all_there(plan: &RestartPlan) -> Result<()> {
     let moved = plan.moves.iter().map(|of| of.rank);
     let ranks: Vec<Rank> = plan.rebuilds.iter().flat_map(|of| of.ranks.iter().copied()).chain(moved).collect();
     if ranks.is_empty() {

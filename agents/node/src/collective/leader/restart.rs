@@ -24,14 +24,14 @@ use super::memory::Restarted;
 use super::protection::unprotected;
 use super::records::note_in_cache;
 use super::{blame, direct, fetch, files, flush, prepared, rebuild, rescue, unfinished, window};
-use crate::collective::error::CallError;
+use crate::collective::error::{CallError, Result};
 
 /// All ranks join the run.
-pub(super) async fn init(cx: &Context) -> Result<Reply, CallError> {
+pub(super) async fn init(cx: &Context) -> Result<Reply> {
     join(cx).await.inspect_err(|error| blame::report(cx, error))
 }
 
-async fn join(cx: &Context) -> Result<Reply, CallError> {
+async fn join(cx: &Context) -> Result<Reply> {
     let begun = cx.now();
     for message in cx.layout().warnings() {
         cx.emit(AgentEvent::Notice { message });
@@ -52,11 +52,11 @@ async fn join(cx: &Context) -> Result<Reply, CallError> {
 }
 
 /// All ranks have read their restart files, or some could not, for this reason.
-pub(super) async fn complete_restart(cx: &Context, not_read: Option<String>) -> Result<Reply, CallError> {
+pub(super) async fn complete_restart(cx: &Context, not_read: Option<String>) -> Result<Reply> {
     end_restart(cx, not_read).await.inspect_err(|error| blame::report(cx, error))
 }
 
-async fn end_restart(cx: &Context, not_read: Option<String>) -> Result<Reply, CallError> {
+async fn end_restart(cx: &Context, not_read: Option<String>) -> Result<Reply> {
     let Some(restart) = cx.memory(|memory| memory.restart.take()) else {
         return Err(CallError::OutOfOrder { call: "complete_restart", before: "a checkpoint to restart from" });
     };
@@ -77,7 +77,7 @@ async fn end_restart(cx: &Context, not_read: Option<String>) -> Result<Reply, Ca
 
 /// The ranks continue from this checkpoint of variables. Of the older ones, those of a higher level stay: if this one
 /// is lost with a node, they are what is left. What the leader's own node does not hold may have been evicted in part.
-pub(super) async fn accept(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
+pub(super) async fn accept(cx: &Context, checkpoint: CheckpointId) -> Result<()> {
     if cx.dataset(checkpoint).level.is_none() {
         return Ok(());
     }
@@ -95,10 +95,7 @@ pub(super) async fn accept(cx: &Context, checkpoint: CheckpointId) -> Result<(),
 }
 
 /// Finds the newest usable checkpoint older than `limit`, and brings its files to their ranks.
-pub(super) async fn find_below(
-    cx: &Context,
-    limit: Option<CheckpointId>,
-) -> Result<Option<FoundCheckpoint>, CallError> {
+pub(super) async fn find_below(cx: &Context, limit: Option<CheckpointId>) -> Result<Option<FoundCheckpoint>> {
     let restart = cx.settings().restart;
     let mut held = inventories(cx).await?;
     if rescue::rescue_output(cx, &held).await? {
@@ -163,7 +160,7 @@ async fn newest_known(
     cx: &Context,
     limit: Option<CheckpointId>,
     held: &Inventories,
-) -> Result<Option<FoundCheckpoint>, CallError> {
+) -> Result<Option<FoundCheckpoint>> {
     let restart = cx.settings().restart;
     let mut ids: BTreeSet<CheckpointId> = candidates(held.iter().map(|(_, held)| held)).into_iter().collect();
     ids.extend(cx.memory(|memory| {
@@ -217,7 +214,7 @@ async fn stronger(
     older: Vec<CheckpointId>,
     found: Option<u32>,
     held: &Inventories,
-) -> Result<BTreeMap<CheckpointId, Option<u32>>, CallError> {
+) -> Result<BTreeMap<CheckpointId, Option<u32>>> {
     let mut most = found;
     let mut stronger = BTreeMap::new();
     for checkpoint in older.into_iter().rev() {
@@ -244,7 +241,7 @@ async fn brought_to_ranks(
     plan: RestartPlan,
     held: &Inventories,
     restart: bool,
-) -> Result<FoundCheckpoint, CallError> {
+) -> Result<FoundCheckpoint> {
     note_in_cache(cx, plan.checkpoint, held).await?;
     rebuild::carry_out(cx, plan, restart).await
 }
@@ -260,7 +257,7 @@ async fn from_cache(
     checkpoint: CheckpointId,
     held: &Inventories,
     restart: bool,
-) -> Result<Option<FoundCheckpoint>, CallError> {
+) -> Result<Option<FoundCheckpoint>> {
     let mut held = Cow::Borrowed(held);
     let mut damage = Damage::default();
     let reason = loop {

@@ -13,6 +13,7 @@ use holdfast_model::pair::{CopyState, CopyStatus, FailureCause, JobRunState, Pai
 use holdfast_model::{RankEnd, Side};
 use holdfast_process::identity::start_time;
 use holdfast_shm::{Registry, Seat, ShmError, SlotState};
+use holdfast_testkit::cluster::until;
 use holdfast_wire::agent::{Empty, OF_USER, POLL, PollRequest, REQUEST_OF};
 use holdfast_wire::pairs::{
     COMMAND, CommandRequest, PLAN, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync, STOP, SYNC,
@@ -48,7 +49,6 @@ fn a_replica_goes_on_from_the_checkpoint_of_a_killed_main_and_the_main_takes_ove
     assert!(world.output("count.replica.log").contains(&format!("replica begins after {checkpoint}")));
     let begins = world.output("count.main.log");
     assert!(begins.contains("main begins after 0") && begins.matches("main begins").count() == 2, "{begins}");
-    world.stop();
 }
 
 #[test]
@@ -61,7 +61,6 @@ fn a_stopped_main_is_killed_and_replaced() {
     assert!(matches!(cause, FailureCause::Hang { .. }), "{cause:?}");
     world.settled();
     assert_ne!(start_time(main.pid.unwrap()), started, "the stopped main is gone");
-    world.stop();
 }
 
 #[test]
@@ -71,7 +70,6 @@ fn a_main_that_spins_without_heartbeats_is_killed_and_replaced() {
     assert!(matches!(cause, FailureCause::Hang { misses } if misses >= 100), "{cause:?}");
     let (main, _) = world.settled();
     assert_eq!(main.incarnation, 2);
-    world.stop();
 }
 
 #[test]
@@ -84,7 +82,6 @@ fn a_replica_killed_asleep_is_started_again_asleep() {
     let (same, _) =
         world.wait("a new replica asleep", |_, replica| replica.incarnation == 2 && replica.state == CopyState::Asleep);
     assert_eq!((same.pid, same.state), (main.pid, CopyState::Awake), "the main was not disturbed");
-    world.stop();
 }
 
 #[test]
@@ -102,7 +99,6 @@ fn a_replica_killed_while_waking_is_followed_by_the_main() {
     assert_eq!(state, CopyState::Awake);
     let (main, _) = world.settled();
     assert_eq!(main.incarnation, 2);
-    world.stop();
 }
 
 #[test]
@@ -117,7 +113,6 @@ fn a_replica_killed_awake_is_followed_by_the_main() {
     kill(&replica);
     let (main, _) = world.settled();
     assert!(main.incarnation == 2 && world.report().pairs[0].checkpoint > 0);
-    world.stop();
 }
 
 /// A pair whose main is a script, with the program in a process group of its own. A main that failed is not started
@@ -136,19 +131,14 @@ fn world_of_script(script: &str) -> World {
 
 /// The program that registered as the main, which is not the process that was started.
 fn program_of(world: &World, main: &CopyStatus) -> u32 {
-    let slot = Registry::open(&world.directory().join(super::registry_file::NAME)).unwrap().copy(0, Side::Main);
+    let slot = Registry::open(&world.registry_file()).unwrap().copy(0, Side::Main);
     assert_ne!(Some(slot.pid), main.pid);
     slot.pid
 }
 
 /// Waits until nothing of the copy is left.
-#[track_caller]
 fn wait_gone(world: &World, program: u32) {
-    let begun = Instant::now();
-    while world.processes().contains(&program) {
-        assert!(begun.elapsed() < LIMIT, "the program {program} goes on");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the end of the program", || !world.processes().contains(&program));
 }
 
 #[test]
@@ -170,7 +160,6 @@ fn a_program_in_another_process_group_ends_with_the_script_that_started_it() {
     kill(&main);
     world.wait("a fail-over", |_, replica| replica.state == CopyState::Awake);
     wait_gone(&world, program);
-    world.stop();
 }
 
 #[test]
@@ -181,7 +170,6 @@ fn a_script_that_ends_with_success_has_not_finished_the_work_of_its_killed_progr
     let (cause, _) = world.wait_change("a fail-over", fail_over);
     assert_eq!(cause, FailureCause::Exit { end: RankEnd::SUCCESS });
     world.wait("the replica goes on", |main, replica| main.pid.is_none() && replica.state == CopyState::Awake);
-    world.stop();
 }
 
 #[test]
@@ -193,7 +181,6 @@ fn a_stopped_program_in_another_process_group_is_killed_and_replaced() {
     let (cause, _) = world.wait_change("a fail-over", fail_over);
     assert!(matches!(cause, FailureCause::Hang { .. }), "{cause:?}");
     wait_gone(&world, program);
-    world.stop();
 }
 
 #[test]
@@ -211,12 +198,10 @@ fn a_program_in_another_process_group_is_killed_with_a_damaged_registry() {
     let (main, _) = world.settled();
     let program = program_of(&world, &main);
     world.kill_agent();
-    let file = fs::OpenOptions::new().write(true).open(world.directory().join(super::registry_file::NAME)).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 64], 0).unwrap();
+    world.damage_registry(0..64);
     world.start_agent();
     world.wait_change("the failure", failed(Side::Main));
     wait_gone(&world, program);
-    world.stop();
 }
 
 #[test]
@@ -224,14 +209,9 @@ fn copies_outlive_their_agent_and_a_new_one_handles_later_failures() {
     let mut world = World::of("count");
     let before = world.settled();
     world.kill_agent();
-    let beats = |world: &World| {
-        Registry::open(&world.directory().join(super::registry_file::NAME)).unwrap().beats(0, Side::Main)
-    };
-    let seen = beats(&world);
-    let begun = Instant::now();
-    while beats(&world) == seen {
-        assert!(begun.elapsed() < LIMIT, "the main does not go on without an agent");
-    }
+    let beats = || Registry::open(&world.registry_file()).unwrap().beats(0, Side::Main);
+    let seen = beats();
+    until("heartbeats without an agent", || beats() != seen);
     world.start_agent();
     let after = world.settled();
     assert_eq!((after.0.pid, after.1.pid), (before.0.pid, before.1.pid));
@@ -243,7 +223,6 @@ fn copies_outlive_their_agent_and_a_new_one_handles_later_failures() {
     world.wait_change("a fail-over", fail_over);
     let (main, _) = world.settled();
     assert_eq!(main.incarnation, 2);
-    world.stop();
 }
 
 #[test]
@@ -257,7 +236,6 @@ fn a_main_that_died_while_there_was_no_agent_is_replaced_by_the_next_one() {
     assert_eq!(cause, FailureCause::Exit { end: RankEnd::Unknown });
     assert!(checkpoint > 0);
     world.settled();
-    world.stop();
 }
 
 #[test]
@@ -265,9 +243,8 @@ fn copies_of_a_damaged_registry_are_killed_and_started_afresh() {
     let mut world = World::of("count");
     let (main, replica) = world.settled();
     world.kill_agent();
-    let registry = world.directory().join(super::registry_file::NAME);
-    let file = fs::OpenOptions::new().write(true).open(&registry).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 64], 0).unwrap();
+    let registry = world.registry_file();
+    world.damage_registry(0..64);
     let is_alive = |copy: &CopyStatus| {
         let environment = fs::read(format!("/proc/{}/environ", copy.pid.unwrap())).unwrap_or_default();
         String::from_utf8_lossy(&environment).contains(&*registry.display().to_string())
@@ -277,7 +254,6 @@ fn copies_of_a_damaged_registry_are_killed_and_started_afresh() {
     let (new_main, new_replica) = world.settled();
     assert!(new_main.incarnation > main.incarnation && new_replica.incarnation > replica.incarnation);
     assert!(!is_alive(&main) && !is_alive(&replica), "a copy of the damaged registry is left");
-    world.stop();
 }
 
 #[test]
@@ -290,7 +266,7 @@ fn copies_of_a_registry_that_is_gone_are_killed_and_started_afresh_and_an_event_
     let (main, replica) = world.settled();
     assert_eq!(world.changes().iter().find_map(replaced), None);
     world.kill_agent();
-    fs::remove_file(world.directory().join(super::registry_file::NAME)).unwrap();
+    fs::remove_file(world.registry_file()).unwrap();
     world.start_agent();
     assert_eq!(world.wait_change("the event", replaced), "the file is gone");
     let (new_main, new_replica) = world.settled();
@@ -298,20 +274,17 @@ fn copies_of_a_registry_that_is_gone_are_killed_and_started_afresh_and_an_event_
     for old in [main, replica] {
         wait_gone(&world, old.pid.unwrap());
     }
-    world.stop();
 }
 
 #[test]
 fn a_header_that_was_overwritten_keeps_no_copy_from_being_started_again() {
     let world = World::of("count");
     let (main, _) = world.settled();
-    let file = fs::OpenOptions::new().write(true).open(world.directory().join(super::registry_file::NAME)).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 64], 0).unwrap();
+    world.damage_registry(0..64);
     kill(&main);
     world.wait_change("a fail-over", fail_over);
     let (main, replica) = world.settled();
     assert_eq!((main.incarnation, replica.incarnation), (2, 2));
-    world.stop();
 }
 
 #[test]
@@ -339,10 +312,8 @@ fn jobs_that_do_not_obey_are_shown_while_they_end() {
 fn garbage_in_the_slots_of_a_registry_does_not_disturb_the_agent() {
     let world = World::with(vec![config("count0"), config("count1")], Vec::new());
     world.settled();
-    let registry = world.directory().join(super::registry_file::NAME);
-    let file = fs::OpenOptions::new().write(true).open(&registry).unwrap();
     // The area of pair 0, behind the header's page: slots, numbers and heads of checkpoints, but no heartbeats.
-    std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 2048], 4096 + 512).unwrap();
+    world.damage_registry(4096 + 512..4096 + 512 + 2048);
     let other = |report: &PairsReport| report.pairs[1].main.unwrap();
     let main =
         world.wait_for("the other pair", |report| (other(report).state == CopyState::Awake).then(|| other(report)));
@@ -351,7 +322,6 @@ fn garbage_in_the_slots_of_a_registry_does_not_disturb_the_agent() {
     let (main, _) = world.wait("pair 0", |main, _| main.state == CopyState::Awake);
     kill(&main);
     world.wait_for("the damaged pair's fail-over", |report| (report.pairs[0].fail_overs == 1).then_some(()));
-    world.stop();
 }
 
 #[test]
@@ -361,7 +331,7 @@ fn another_user_cannot_map_a_registry() {
     }
     let world = World::of("count");
     world.settled();
-    let registry = world.directory().join(super::registry_file::NAME);
+    let registry = world.registry_file();
     let directory = fs::metadata(world.directory()).unwrap();
     assert_eq!(directory.permissions().mode() & 0o777, 0o700);
     let read = Command::new("cat").arg(&registry).uid(12345).gid(12345).output().unwrap();
@@ -371,7 +341,6 @@ fn another_user_cannot_map_a_registry() {
     let refused = Seat::take(&registry, 0, Side::Main, 1).unwrap_err();
     assert!(matches!(refused, ShmError::Refused { .. }), "{refused}");
     std::os::unix::fs::chown(&registry, Some(0), None).unwrap();
-    world.stop();
 }
 
 #[test]
@@ -391,7 +360,6 @@ fn all_of_a_hundred_mains_killed_at_once_are_replaced() {
     });
     let pairs = world.wait_for("100 fail-backs", |report| all(report, settled));
     assert!(pairs.iter().all(|pair| pair.main.unwrap().incarnation == 2 && pair.fail_backs == 1));
-    world.stop();
 }
 
 #[test]
@@ -400,7 +368,6 @@ fn a_pair_that_has_done_its_work_ends() {
     world.wait_change("the end", |change| matches!(change, PairChange::Finished { side: Side::Main }).then_some(()));
     world.wait("the replica ends", |main, replica| main.state == CopyState::Finished && replica.pid.is_none());
     assert!(world.processes().is_empty());
-    world.stop();
 }
 
 #[test]
@@ -418,7 +385,6 @@ fn a_copy_that_does_not_register_is_killed_and_given_up() {
     let restart = CommandRequest { epoch: 1, pair: 0, command: PairCommand::Restart(Side::Main) };
     world.post::<holdfast_model::PairStatus>(COMMAND, &restart);
     world.wait("a new main", |main, _| main.incarnation == 3);
-    world.stop();
 }
 
 #[test]
@@ -429,7 +395,6 @@ fn a_program_that_does_not_exist_is_named() {
     let (_, cause) = world.wait_change("a failure", failed(Side::Main));
     assert!(matches!(&cause, FailureCause::NotStarted { reason } if reason.contains("/nowhere/dnn")), "{cause:?}");
     world.wait("the replica works in its place", |_, replica| replica.state == CopyState::Awake);
-    world.stop();
 }
 
 #[test]
@@ -449,7 +414,6 @@ fn users_have_a_replica_take_over_and_the_main_return() {
     let unknown = CommandRequest { epoch: 1, pair: 9, command: PairCommand::FailOver };
     let (status, body) = world.send(COMMAND, &unknown);
     assert!(status == 409 && body.contains("no pair number 9"), "{status} {body}");
-    world.stop();
 }
 
 #[test]
@@ -463,7 +427,6 @@ fn a_pair_that_finished_is_not_run_again_by_an_agent_that_has_forgotten_it() {
     let pair = &world.report().pairs[0];
     let incarnations = [&pair.main, &pair.replica].map(|copy| copy.as_ref().unwrap().incarnation);
     assert_eq!(incarnations, [0, 0], "{pair:?}");
-    world.stop();
 }
 
 #[test]
@@ -472,7 +435,7 @@ fn a_copy_that_has_more_work_after_all_is_not_killed() {
     config.start_within = Duration::from_secs(8);
     let world = World::with(vec![config], Vec::new());
     let (main, _) = world.settled();
-    let registry = Registry::open(&world.directory().join(super::registry_file::NAME)).unwrap();
+    let registry = Registry::open(&world.registry_file()).unwrap();
     world.wait_output("resume.main.log", "done");
     // Its heartbeats have ceased; the agent has seen why.
     let seen = registry.beats(0, Side::Main);
@@ -486,7 +449,6 @@ fn a_copy_that_has_more_work_after_all_is_not_killed() {
     signal(main.pid.unwrap(), Signal::STOP);
     let (cause, _) = world.wait_change("a fail-over", fail_over);
     assert!(matches!(cause, FailureCause::Hang { .. }), "{cause:?}");
-    world.stop();
 }
 
 #[test]
@@ -511,10 +473,8 @@ fn requests_of_a_replaced_orchestrator_and_impossible_plans_are_refused() {
         };
         has("Name", "pairs") && has("Cpus_allowed_list", &pinned.to_string())
     };
-    let begun = Instant::now();
-    while !fs::read_dir(format!("/proc/{}/task", world.agent.id())).unwrap().flatten().any(|task| is_pinned(&task)) {
-        assert!(begun.elapsed() < LIMIT, "the watcher is not pinned");
-    }
+    let tasks = format!("/proc/{}/task", world.agent.id());
+    until("the watcher's CPU", || fs::read_dir(&tasks).unwrap().flatten().any(|task| is_pinned(&task)));
     let (status, _) = world.send(SYNC, &PairsSync { epoch: 2, ..PairsSync::default() });
     assert_eq!(status, 409);
     let mut other = plan.clone();
@@ -535,14 +495,13 @@ fn jobs_are_started_again_and_end_with_the_pairs() {
     let app1 = world.wait_for("app1", |report| report.jobs[0].pid.filter(|_| !world.output("app1.log").is_empty()));
     signal(app1, Signal::KILL);
     world.wait_for("app1 again", |report| report.jobs[0].pid.filter(|pid| *pid != app1));
-    world.stop();
 }
 
 #[test]
 fn an_agent_without_orchestrator_stays_while_its_pairs_work() {
     let mut world = World::idle(vec![config("count"), config("work")], Vec::new(), Duration::from_millis(100));
     world.post::<PairsAccepted>(PLAN, &world.plan);
-    let registry = || Registry::open(&world.directory().join(super::registry_file::NAME)).unwrap();
+    let registry = || Registry::open(&world.registry_file()).unwrap();
     let main = |count: u64| {
         let begun = Instant::now();
         loop {
@@ -563,11 +522,7 @@ fn an_agent_without_orchestrator_stays_while_its_pairs_work() {
     main(2);
     assert!(world.agent.try_wait().unwrap().is_none(), "the agent has ended");
     world.post::<Empty>(STOP, &PairsStop { epoch: 1, at_once: false });
-    let begun = Instant::now();
-    while world.agent.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < LIMIT, "the agent does not end");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the end of the agent", || world.agent.try_wait().unwrap().is_some());
 }
 
 /// Some managers send SIGTERM to all processes of a job that ends: the agent leaves it to the orchestrator while that

@@ -1,9 +1,10 @@
 //! Pairs whose copies are on two nodes: leases, mirrored checkpoints, suspended jobs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_model::Side;
 use holdfast_model::pair::{CopyState, Grant, JobRunState, MirroredCheckpoint, PairChange, Revocation, Term};
+use holdfast_testkit::cluster::until;
 use holdfast_wire::pairs::{PLAN, PairsAccepted, PairsReport, PairsSync, SYNC, SidesOnNode};
 use rustix::process::Signal;
 
@@ -35,7 +36,6 @@ fn a_copy_of_a_split_pair_is_awake_only_under_a_lease_and_killed_at_its_end() {
     world
         .wait_replica("a new replica asleep", |replica| replica.incarnation == 3 && replica.state == CopyState::Asleep);
     assert!(!world.processes().contains(&awake.pid.unwrap()));
-    world.stop();
 }
 
 #[test]
@@ -45,16 +45,11 @@ fn a_copy_whose_agent_died_is_gone_when_its_lease_ends() {
     let awake =
         world.wait_replica("the replica awake", |replica| replica.state == CopyState::Awake && replica.beats > 3);
     world.kill_agent();
-    let begun = Instant::now();
-    while !world.processes().is_empty() {
-        assert!(begun.elapsed() < LIMIT, "the copy goes on without a lease");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the end of the copy", || world.processes().is_empty());
     world.start_agent();
     let replica = world.wait_replica("a replica asleep", |replica| replica.state == CopyState::Asleep);
     assert!(replica.incarnation > awake.incarnation);
     assert!(world.report().pairs[0].lease.clone().unwrap().released >= Term { epoch: 1, number: 1 });
-    world.stop();
 }
 
 #[test]
@@ -69,7 +64,6 @@ fn a_new_agent_goes_on_with_the_lease_of_the_one_before() {
     let after = world.wait_for("the main awake", is_awake);
     assert_eq!(after.pid, before.pid);
     assert_eq!(world.report().pairs[0].lease.clone().unwrap().held, Some(Term { epoch: 1, number: 1 }));
-    world.stop();
 }
 
 #[test]
@@ -81,28 +75,21 @@ fn jobs_are_suspended_while_a_replica_of_another_node_works() {
     world.grant(1, LIMIT);
     world.wait_for("jobs are suspended", |report| states(report, JobRunState::Suspended));
     let lines = || [world.output("app1.log"), world.output("app2.log")].map(|text| text.len());
-    let begun = Instant::now();
     // What was written before is in the files after a moment.
-    loop {
+    until("the end of suspended jobs", || {
         let before = lines();
         std::thread::sleep(Duration::from_millis(300));
-        if before == lines() {
-            break;
-        }
-        assert!(begun.elapsed() < LIMIT, "a suspended job goes on");
-    }
+        before == lines()
+    });
     let before = lines();
     let revoke = vec![Revocation { pair: 0, term: Term { epoch: 1, number: 1 } }];
     world.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, revoke, ..PairsSync::default() });
     world.wait_for("jobs run again", |report| states(report, JobRunState::Running));
-    while lines().iter().zip(before).any(|(now, before)| *now == before) {
-        assert!(begun.elapsed() < LIMIT, "a resumed job does not go on");
-    }
+    until("resumed jobs", || lines().iter().zip(before).all(|(now, before)| *now != before));
     world.wait_change("the suspension", |change| match change {
         PairChange::JobSuspended { pair, .. } => (pair == "count").then_some(()),
         _ => None,
     });
-    world.stop();
 }
 
 #[test]
@@ -125,8 +112,6 @@ fn a_replica_goes_on_from_the_mirrored_checkpoint_of_a_lost_node_and_hands_over_
     let last = replica.revoke(2);
     main.grant_after(3, LIMIT, Some(MirroredCheckpoint { term: Term { epoch: 1, number: 2 }, sequence: last }));
     main.wait_output("count.main.log", &format!("main begins after {last}\n"));
-    main.stop();
-    replica.stop();
 }
 
 #[test]
@@ -155,8 +140,6 @@ fn a_node_that_has_lost_its_checkpoints_receives_them_back_from_a_replica_that_s
     replica.revoke(2);
     main.grant_after(3, LIMIT, None);
     main.wait_output("rest.main.log", &format!("main begins after {last}\n"));
-    main.stop();
-    replica.stop();
 }
 
 #[test]
@@ -178,8 +161,6 @@ fn checkpoints_of_an_earlier_lease_do_not_replace_those_of_a_later_one() {
     assert_eq!(replica.report().pairs[0].checkpoint, last);
     main.grant(3, LIMIT);
     main.wait_output("count.main.log", &format!("main begins after {last}\n"));
-    main.stop();
-    replica.stop();
 }
 
 #[test]
@@ -194,8 +175,6 @@ fn a_checkpoint_that_is_refused_is_sent_again() {
     std::thread::sleep(Duration::from_millis(300));
     replica.post::<PairsAccepted>(PLAN, &replica.plan);
     replica.wait_checkpoint("the main's last checkpoint", |checkpoint| checkpoint == last);
-    main.stop();
-    replica.stop();
 }
 
 #[test]
@@ -222,8 +201,6 @@ fn a_node_that_has_not_worked_under_its_lease_does_not_replace_the_work_of_the_o
     replica.connect(&main);
     main.wait_checkpoint("the replica's last checkpoint", |checkpoint| checkpoint == last);
     assert_eq!(replica.report().pairs[0].checkpoint, last);
-    main.stop();
-    replica.stop();
 }
 
 #[test]
@@ -237,8 +214,6 @@ fn a_new_agent_sends_what_was_written_under_the_one_before() {
     main.wait_checkpoint("the last checkpoint", |checkpoint| checkpoint == last);
     main.connect(&replica);
     replica.wait_checkpoint("the main's last checkpoint", |checkpoint| checkpoint == last);
-    main.stop();
-    replica.stop();
 }
 
 #[test]
@@ -250,15 +225,10 @@ fn the_cpu_of_the_watcher_is_not_that_of_the_mirror() {
     for world in [&main, &replica] {
         world.post::<PairsAccepted>(PLAN, &world.plan);
     }
-    let begun = Instant::now();
-    while main.cpus_of("pairs") != [pinned.clone()] {
-        assert!(begun.elapsed() < LIMIT, "the watcher is not pinned");
-    }
+    until("the watcher's CPU", || main.cpus_of("pairs") == [pinned.clone()]);
     main.connect(&replica);
     main.grant(1, LIMIT);
     replica.wait_checkpoint("mirrored checkpoints", |checkpoint| checkpoint > 0);
     assert_eq!(main.cpus_of("pairs-mirror"), main.cpus_of("pairs-start"));
     assert!(allowed.count() == 1 || main.cpus_of("pairs-mirror") != [pinned]);
-    main.stop();
-    replica.stop();
 }

@@ -1,9 +1,11 @@
 //! An agent with its pairs, and what they report.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -18,6 +20,7 @@ use holdfast_model::pair::{
 };
 use holdfast_shm::schedule::BEAT_THREAD;
 use holdfast_shm::{Seat, Woken};
+use holdfast_testkit::cluster::until;
 use holdfast_wire::agent::{AgentEvent, Empty, POLL, PollReply, PollRequest};
 use holdfast_wire::pairs::{
     PLAN, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop, PairsSync, PeerOfPair, STOP,
@@ -145,6 +148,8 @@ pub(super) struct World {
     pub(super) agent: Child,
     pub(super) address: SocketAddr,
     pub(super) plan: PairsPlan,
+    /// The end of the pairs was requested.
+    is_stopped: AtomicBool,
 }
 
 impl World {
@@ -215,15 +220,8 @@ impl World {
         let root = holdfast_testkit::fast_directory();
         let on_node =
             |(index, config)| PairOnNode { index, config, sides: SidesOnNode::Both, restore: false, peer: None };
-        let settings = PairsSettings {
-            save_to: None,
-            restore_from: Vec::new(),
-            lease: Duration::from_secs(2),
-            pin_watcher: None,
-            directory: root.path().to_owned(),
-            output: None,
-            environment: BTreeMap::new(),
-        };
+        let (lease, directory) = (Duration::from_secs(2), root.path().to_owned());
+        let settings = PairsSettings { lease, directory, ..PairsSettings::default() };
         let plan = PairsPlan {
             epoch: 1,
             pairs: (0..).zip(configs).map(on_node).collect(),
@@ -233,7 +231,7 @@ impl World {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (agent, address) = start_agent(&root, &trust, abandon_after);
-        World { root, trust, runtime, abandon_after, agent, address, plan }
+        World { root, trust, runtime, abandon_after, agent, address, plan, is_stopped: AtomicBool::new(false) }
     }
 
     /// The same, where this copy of all pairs is on the node; the other one is on a node that is not there.
@@ -284,11 +282,7 @@ impl World {
 
     #[track_caller]
     pub(super) fn wait_output(&self, name: &str, text: &str) {
-        let begun = Instant::now();
-        while !self.output(name).contains(text) {
-            assert!(begun.elapsed() < LIMIT, "no {text:?} in {:?}", self.output(name));
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until(&format!("{text:?} in {name}"), || self.output(name).contains(text));
     }
 
     #[track_caller]
@@ -308,6 +302,7 @@ impl World {
     pub(super) fn send(&self, path: &str, message: &impl Serialize) -> (u16, String) {
         let body = serde_json::to_string(message).unwrap();
         let token = client::bearer(&self.trust);
+        self.is_stopped.fetch_or(path == STOP, Ordering::Relaxed);
         self.runtime.block_on(client::send(self.address, &self.trust, Some(&token), ("POST", path, &body)))
     }
 
@@ -380,12 +375,22 @@ impl World {
         crate::directories::paths::Paths::new(&start).control().join(crate::pairs::DIRECTORY)
     }
 
+    pub(super) fn registry_file(&self) -> PathBuf {
+        self.directory().join(crate::pairs::registry_file::NAME)
+    }
+
+    /// Overwrites these bytes of the registry.
+    pub(super) fn damage_registry(&self, bytes: Range<usize>) {
+        let file = fs::OpenOptions::new().write(true).open(self.registry_file()).unwrap();
+        file.write_all_at(&vec![0xa5; bytes.len()], bytes.start as u64).unwrap();
+    }
+
     pub(super) fn output(&self, name: &str) -> String {
         fs::read_to_string(self.directory().join(name)).unwrap_or_default()
     }
 
     /// Ends the pairs, and checks that nothing is left of them.
-    pub(super) fn stop(self) {
+    fn stop(&self) {
         let left = self.processes();
         assert!(!left.is_empty() || !self.report().pairs.is_empty());
         self.post::<Empty>(STOP, &PairsStop { epoch: 1, at_once: false });
@@ -398,8 +403,7 @@ impl World {
 
     /// The processes of copies of this world, and those that the agent has not waited for.
     pub(super) fn processes(&self) -> Vec<u32> {
-        let registry =
-            format!("{}={}", environment::PAIRS, self.directory().join(crate::pairs::registry_file::NAME).display());
+        let registry = format!("{}={}", environment::PAIRS, self.registry_file().display());
         let processes = fs::read_dir("/proc").unwrap().flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let own = self.agent.id();
@@ -413,8 +417,12 @@ impl World {
     }
 }
 
+/// A test that has succeeded ends its pairs, unless it has done so itself.
 impl Drop for World {
     fn drop(&mut self) {
+        if !std::thread::panicking() && !self.is_stopped.load(Ordering::Relaxed) {
+            self.stop();
+        }
         let _ = self.agent.kill();
         let _ = self.agent.wait();
         for pid in self.processes() {

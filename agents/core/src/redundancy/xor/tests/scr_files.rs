@@ -14,7 +14,6 @@ use super::encoded;
 use crate::control::filemap::Filemap;
 use crate::control::meta::Meta;
 use crate::kvtree::Tree;
-use crate::redundancy::RedundancyError;
 use crate::redundancy::directory::{rebuild, rebuild_in_pieces};
 use crate::redundancy::files::{MemberFiles, SetId};
 use crate::redundancy::link::LinkReceiver;
@@ -30,6 +29,7 @@ use crate::redundancy::parity::survivor::Survivor;
 use crate::redundancy::xor::PARITY;
 use crate::redundancy::xor::header::{HeaderOrder, rebuilt};
 use crate::redundancy::xor::name::{NAME, XorName};
+use crate::redundancy::{RedundancyError, Result};
 use crate::store::{OpenDataset, PosixDataset};
 
 /// Tree, checkpoint directory, group id.
@@ -350,12 +350,7 @@ fn impossible_sets_are_refused_without_looking_at_files() {
 }
 
 /// The member that this header describes, in cache.
-fn create(
-    home: &Path,
-    header: &Tree,
-    group_id: u32,
-    reserved: &BTreeSet<String>,
-) -> Result<LostMember, RedundancyError> {
+fn create(home: &Path, header: &Tree, group_id: u32, reserved: &BTreeSet<String>) -> Result<LostMember> {
     let lost = ParityHeader::from_tree(&PARITY, header, "the set's remaining members")?.lost_files(header, group_id);
     LostMember::create(&in_cache(home), lost, reserved)
 }

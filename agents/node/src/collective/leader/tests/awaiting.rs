@@ -12,12 +12,10 @@ const AT: fn(u64) -> Duration = Duration::from_secs;
 
 /// A run of programs that do not use the API, which has begun.
 fn world(schedule: CheckpointSchedule) -> World {
-    let mut world = World::with(|plan| {
+    World::begun_with(|plan| {
         plan.settings.source = SourceName("command".to_owned());
         plan.settings.schedule = Some(schedule);
-    });
-    world.init();
-    world
+    })
 }
 
 fn awaits(state: ProgramState) -> Call {
@@ -191,8 +189,7 @@ fn programs_that_had_ended_before_sigterm_are_finished() {
 #[test]
 fn ranks_that_call_finalize_after_sigterm_are_not_finished() {
     for (terminated, finished) in [(false, true), (true, false)] {
-        let mut world = World::new();
-        world.init();
+        let mut world = World::begun();
         if terminated {
             terminate(&mut world, "n2");
         }

@@ -8,14 +8,10 @@ use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
 
-use super::world::{World, held};
+use super::world::{World, held, is_flush};
 
 fn output(name: &str) -> Call {
     Call::StartOutput { name: Some(name.to_owned()), checkpoint: false, output: true, bypass: false }
-}
-
-fn is_flush(order: &Order) -> bool {
-    matches!(order, Order::Flush { .. })
 }
 
 fn is_delete(order: &Order) -> bool {
@@ -24,20 +20,14 @@ fn is_delete(order: &Order) -> bool {
 
 /// Flushes of checkpoints in the background; these orders are held.
 fn world(hold: fn(&Order) -> bool) -> World {
-    let mut world = World::with(|plan| {
-        plan.settings.flush.every = 1;
-        plan.settings.flush.mode = FlushMode::Async;
-        plan.settings.caches[0].keep = 9;
-    });
-    world.init();
+    let mut world = World::flushing(FlushMode::Async, 1, 9);
     world.hold_orders(move |_, order| hold(order));
     world
 }
 
 fn write(world: &mut World, start: Call) {
     world.call(start).unwrap();
-    let completed = world.call(Call::Complete { valid: true });
-    assert!(matches!(completed, Ok(Reply::Completed { kept: true, .. })), "{completed:?}");
+    world.complete();
 }
 
 #[test]

@@ -5,16 +5,11 @@ use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
 
-use super::world::{World, disk_full};
-
-fn kept(world: &World, node: &str) -> Vec<u64> {
-    world.nodes[&node.into()].held.keys().map(|id| id.0).collect()
-}
+use super::world::{PLACES, World, disk_full};
 
 #[test]
 fn a_checkpoint_is_prepared_sealed_encoded_committed_and_noted_in_this_order() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.orders.clear();
     assert_eq!(world.checkpoint(), CheckpointId(1));
     assert_eq!(world.orders_of("n1"), ["prepare", "seal", "encode", "commit", "note", "halt"]);
@@ -41,8 +36,8 @@ fn release_after(world: &mut World, seconds: u64) {
 
 #[test]
 fn it_is_reported_for_what_the_ranks_were_blocked() {
-    let mut world = World::with(|plan| (plan.settings.flush.every, plan.settings.flush.mode) = (2, FlushMode::Sync));
-    world.init();
+    let mut world =
+        World::begun_with(|plan| (plan.settings.flush.every, plan.settings.flush.mode) = (2, FlushMode::Sync));
     let is_encode = |_: &str, order: &Order| matches!(order, Order::Encode { .. });
     world.hold_orders(is_encode);
     world.call(Call::Start).unwrap();
@@ -55,8 +50,7 @@ fn it_is_reported_for_what_the_ranks_were_blocked() {
     release_after(&mut world, 7);
     // Its redundancy is made behind the ranks, and the next one waits for it.
     world.plan.settings.levels = [(0, super::protection::limited())].into();
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    world.init();
+    world.next_init(PLACES);
     world.hold_orders(is_encode);
     world.checkpoint();
     world.begin(Call::Start);
@@ -68,22 +62,20 @@ fn it_is_reported_for_what_the_ranks_were_blocked() {
 
 #[test]
 fn the_oldest_checkpoints_are_evicted_when_the_cache_is_full() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.checkpoints(4);
-    assert_eq!(kept(&world, "n0"), [3, 4]);
-    assert_eq!(kept(&world, "n3"), [3, 4]);
+    assert_eq!(world.held_by("n0"), [3, 4]);
+    assert_eq!(world.held_by("n3"), [3, 4]);
 }
 
 #[test]
 fn a_rank_that_could_not_write_its_files_drops_the_checkpoint_on_all_nodes() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.call(Call::Start).unwrap();
     world.begin_each(|rank| Call::Complete { valid: rank != Rank(2) });
     let completed = world.outcome().unwrap();
     assert_eq!(completed, Ok(Reply::Completed { checkpoint: CheckpointId(1), kept: false, halt: None }));
-    assert_eq!(kept(&world, "n0"), [0u64; 0]);
+    assert_eq!(world.held_by("n0"), [0u64; 0]);
     let AgentEvent::CheckpointFailed { reason, .. } = world.events.last().unwrap() else { panic!() };
     assert_eq!(world.blocked.len(), 1, "a dropped one has blocked the ranks too");
     assert!(reason.contains("rank 2 could not write"), "{reason}");
@@ -92,8 +84,7 @@ fn a_rank_that_could_not_write_its_files_drops_the_checkpoint_on_all_nodes() {
 
 #[test]
 fn a_checkpoint_whose_redundancy_cannot_be_made_is_not_kept_and_the_run_goes_on() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.call(Call::Start).unwrap();
     world.fail_orders(|node, order| (node == "n2" && matches!(order, Order::Encode { .. })).then(disk_full));
     let completed = world.call(Call::Complete { valid: true });
@@ -106,8 +97,7 @@ fn a_checkpoint_whose_redundancy_cannot_be_made_is_not_kept_and_the_run_goes_on(
 
 #[test]
 fn a_file_of_two_ranks_is_refused_before_anything_is_encoded() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.call(Call::Start).unwrap();
     // The node of rank 1 seals what rank 0 wrote.
     world.nodes.get_mut(&"n1".into()).unwrap().ranks = vec![Rank(1)];
@@ -122,8 +112,7 @@ fn a_file_of_two_ranks_is_refused_before_anything_is_encoded() {
 
 #[test]
 fn complete_without_start_is_refused_and_the_missing_call_named() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     let refused = world.call(Call::Complete { valid: true }).unwrap_err();
     assert_eq!(refused.kind, FailureKind::InvalidRequest);
     assert!(refused.message.contains("complete_checkpoint without start_checkpoint"), "{refused}");
@@ -131,8 +120,7 @@ fn complete_without_start_is_refused_and_the_missing_call_named() {
 
 #[test]
 fn all_ranks_get_the_names_of_different_calls() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.begin_each(|rank| if rank == Rank(3) { Call::Need } else { Call::Start });
     let refused: Failure = world.outcome().unwrap().unwrap_err();
     assert!(refused.message.contains("rank 0 called start_checkpoint while rank 3 called need"), "{refused}");
@@ -152,8 +140,7 @@ fn every_rank_gets_the_data_of_every_rank() {
 
 #[test]
 fn checkpoints_of_variables_with_different_ids_or_levels_are_refused_on_all_ranks() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.begin_each(|rank| Call::StartLevel { level: Level::Local, id: if rank == Rank(2) { 13 } else { 10 } });
     let refused: Failure = world.outcome().unwrap().unwrap_err();
     assert_eq!(refused.kind, FailureKind::InvalidRequest);
@@ -161,5 +148,5 @@ fn checkpoints_of_variables_with_different_ids_or_levels_are_refused_on_all_rank
     world.begin_each(|rank| Call::StartLevel { level: if rank.0 < 2 { Level::Local } else { Level::Parity }, id: 10 });
     let refused: Failure = world.outcome().unwrap().unwrap_err();
     assert!(refused.message.contains("rank 2 gave another level"), "{refused}");
-    assert_eq!(kept(&world, "n0"), [0u64; 0]);
+    assert_eq!(world.held_by("n0"), [0u64; 0]);
 }

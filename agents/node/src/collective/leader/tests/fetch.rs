@@ -5,7 +5,7 @@ use holdfast_wire::rank::Call;
 use holdfast_wire::run::RunPlan;
 
 use super::super::LeaderWork;
-use super::world::{World, damaged, disk_full, from, lost_peer, prevented, restart};
+use super::world::{PLACES, World, damaged, disk_full, from, lost_peer, prevented, restart};
 
 /// A job whose checkpoints 1 to 3 were flushed; then all nodes were lost.
 fn flushed() -> World {
@@ -13,14 +13,13 @@ fn flushed() -> World {
 }
 
 fn flushed_with(change: impl FnOnce(&mut RunPlan)) -> World {
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.flush.every = 1;
         change(plan);
     });
-    world.init();
     world.checkpoints(3);
     (0..5).for_each(|at| world.lose(&format!("n{at}")));
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.next_run(PLACES);
     world.events.clear();
     world
 }
@@ -94,8 +93,7 @@ fn a_run_from_the_beginning_fetches_only_what_it_has_written() {
     let mut world = flushed();
     let ignored = [2, 3].map(|id| world.prefix.of(id).0.to_string());
     world.plan.settings.ignored = ignored.into();
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(1), RestartSource::Fetched));
+    assert_eq!(from(&world.next_init(PLACES)), (Some(1), RestartSource::Fetched));
     assert!((2..=3).all(|id| !world.prefix.of(id).1.failed && !world.prefix.of(id).1.fetched));
 }
 
@@ -122,8 +120,7 @@ fn a_node_that_cannot_write_fails_the_restart_and_no_checkpoint_is_marked() {
     assert!(world.nodes.values().all(|node| node.held.is_empty()), "what was copied makes room again");
     // On other nodes.
     world.fail_orders(|_, _| None);
-    world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
-    assert_eq!(from(&world.init()), (Some(3), RestartSource::Fetched));
+    assert_eq!(from(&world.next_init(&[&[0], &[], &[2], &[3], &[1]])), (Some(3), RestartSource::Fetched));
 }
 
 #[test]
@@ -175,8 +172,7 @@ fn a_fetched_checkpoint_that_the_application_cannot_read_is_marked_and_the_next_
 fn without_fetch_the_prefix_directory_is_not_read() {
     let mut world = flushed();
     world.plan.settings.restart.fetch = false;
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
+    assert_eq!(from(&world.next_init(PLACES)), (None, RestartSource::Fresh));
     assert!(!world.prefix.of(3).1.fetched);
 }
 

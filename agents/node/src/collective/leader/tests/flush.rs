@@ -5,20 +5,7 @@ use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::SourceName;
 
 use super::super::LeaderWork;
-use super::world::{World, disk_full, from, held, of_level};
-
-fn world(mode: FlushMode, every: u64) -> World {
-    let mut world = World::with(|plan| {
-        plan.settings.flush.every = every;
-        plan.settings.flush.mode = mode;
-    });
-    world.init();
-    world
-}
-
-fn is_flush(order: &Order) -> bool {
-    matches!(order, Order::Flush { .. })
-}
+use super::world::{PLACES, World, disk_full, from, held, is_flush, of_level};
 
 fn noted(world: &World, id: u64) -> Locations {
     world.nodes[&"n2".into()].flush[&CheckpointId(id)]
@@ -26,7 +13,7 @@ fn noted(world: &World, id: u64) -> Locations {
 
 #[test]
 fn every_second_checkpoint_is_flushed_published_and_made_current() {
-    let mut world = world(FlushMode::Sync, 2);
+    let mut world = World::flushing(FlushMode::Sync, 2, 2);
     world.checkpoints(4);
     assert_eq!(world.prefix.complete(), [2, 4]);
     assert_eq!(world.prefix.current.as_ref(), Some(world.prefix.of(4).0));
@@ -37,7 +24,7 @@ fn every_second_checkpoint_is_flushed_published_and_made_current() {
 
 #[test]
 fn the_directory_is_recorded_and_in_the_index_before_the_first_file_is_copied() {
-    let mut world = world(FlushMode::Sync, 1);
+    let mut world = World::flushing(FlushMode::Sync, 1, 2);
     world.hold_orders(|_, order| is_flush(order));
     world.call(Call::Start).unwrap();
     world.begin(Call::Complete { valid: true });
@@ -51,7 +38,7 @@ fn the_directory_is_recorded_and_in_the_index_before_the_first_file_is_copied() 
 
 #[test]
 fn a_flush_that_fails_is_reported_leaves_the_checkpoint_in_cache_and_is_resumed_in_its_directory() {
-    let mut world = world(FlushMode::Sync, 1);
+    let mut world = World::flushing(FlushMode::Sync, 1, 2);
     world.fail_orders(|node, order| (node == "n3" && is_flush(order)).then(disk_full));
     world.checkpoint();
     let AgentEvent::FlushFailed { reason, .. } = world.events.last().unwrap() else { panic!() };
@@ -66,8 +53,7 @@ fn a_flush_that_fails_is_reported_leaves_the_checkpoint_in_cache_and_is_resumed_
 
 #[test]
 fn a_flush_that_a_node_cannot_record_has_succeeded() {
-    let mut world = World::with(|plan| plan.settings.flush.every = 0);
-    world.init();
+    let mut world = World::begun_with(|plan| plan.settings.flush.every = 0);
     world.fail_orders(|node, order| {
         let is_record = matches!(order, Order::Note { locations: Locations { pfs: true, .. }, .. });
         (node == "n3" && is_record).then(disk_full)
@@ -85,7 +71,7 @@ fn a_flush_that_a_node_cannot_record_has_succeeded() {
 
 #[test]
 fn ranks_continue_while_a_checkpoint_is_flushed_in_the_background() {
-    let mut world = world(FlushMode::Async, 1);
+    let mut world = World::flushing(FlushMode::Async, 1, 2);
     world.hold_orders(|_, order| is_flush(order));
     world.checkpoint();
     assert_eq!(noted(&world, 1), Locations { cache: true, pfs: false, flushing: true });
@@ -98,14 +84,13 @@ fn ranks_continue_while_a_checkpoint_is_flushed_in_the_background() {
     world.release();
     assert_eq!(world.prefix.complete(), [1]);
     assert_eq!(noted(&world, 1), Locations { cache: true, pfs: true, flushing: false });
-    let completed = world.call(Call::Complete { valid: true });
-    assert!(matches!(completed, Ok(Reply::Completed { kept: true, .. })), "{completed:?}");
+    world.complete();
     assert_eq!(world.prefix.complete(), [1, 2]);
 }
 
 #[test]
 fn the_next_flush_waits_for_the_one_that_is_under_way_and_the_ranks_for_all_at_the_end() {
-    let mut world = world(FlushMode::Async, 1);
+    let mut world = World::flushing(FlushMode::Async, 1, 2);
     world.hold_orders(|_, order| matches!(order, Order::Flush { checkpoint: CheckpointId(1), .. }));
     world.checkpoint();
     world.checkpoint();
@@ -123,12 +108,7 @@ fn the_next_flush_waits_for_the_one_that_is_under_way_and_the_ranks_for_all_at_t
 
 #[test]
 fn a_checkpoint_that_is_being_flushed_is_not_evicted() {
-    let mut world = World::with(|plan| {
-        plan.settings.flush.every = 2;
-        plan.settings.flush.mode = FlushMode::Async;
-        plan.settings.caches[0].keep = 1;
-    });
-    world.init();
+    let mut world = World::flushing(FlushMode::Async, 2, 1);
     world.checkpoint();
     world.hold_orders(|_, order| is_flush(order));
     world.checkpoint();
@@ -142,7 +122,7 @@ fn a_checkpoint_that_is_being_flushed_is_not_evicted() {
 
 #[test]
 fn a_flushed_checkpoint_is_not_flushed_again() {
-    let mut world = world(FlushMode::Sync, 1);
+    let mut world = World::flushing(FlushMode::Sync, 1, 2);
     world.checkpoint();
     world.orders.clear();
     world.call(Call::Finalize).unwrap();
@@ -151,7 +131,7 @@ fn a_flushed_checkpoint_is_not_flushed_again() {
 
 #[test]
 fn a_flush_whose_directory_cannot_be_made_is_reported_and_copies_nothing() {
-    let mut world = world(FlushMode::Sync, 1);
+    let mut world = World::flushing(FlushMode::Sync, 1, 2);
     world.fail_work(|work| matches!(work, LeaderWork::MakeDirectory { .. }).then(disk_full));
     world.checkpoint();
     assert!(matches!(world.events.last(), Some(AgentEvent::FlushFailed { .. })));
@@ -160,23 +140,17 @@ fn a_flush_whose_directory_cannot_be_made_is_reported_and_copies_nothing() {
 
 #[test]
 fn a_restart_is_flushed_where_the_settings_ask_for_it() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.checkpoint();
     world.plan.settings.flush.on_restart = true;
     world.plan.settings.flush.every = 100;
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    world.init();
+    world.next_init(PLACES);
     assert_eq!(world.prefix.complete(), [1]);
 }
 
 #[test]
 fn a_checkpoint_that_was_evicted_for_one_that_failed_is_not_flushed_at_the_end() {
-    let mut world = World::with(|plan| {
-        plan.settings.flush.every = 10;
-        plan.settings.caches[0].keep = 1;
-    });
-    world.init();
+    let mut world = World::flushing(FlushMode::Sync, 10, 1);
     world.checkpoint();
     world.call(Call::Start).unwrap();
     let completed = world.call(Call::Complete { valid: false });
@@ -187,7 +161,7 @@ fn a_checkpoint_that_was_evicted_for_one_that_failed_is_not_flushed_at_the_end()
 
 #[test]
 fn a_flush_of_which_a_node_lists_no_rank_is_not_published() {
-    let mut world = world(FlushMode::Sync, 1);
+    let mut world = World::flushing(FlushMode::Sync, 1, 2);
     world.nodes.get_mut(&"n2".into()).unwrap().ranks.clear();
     world.checkpoint();
     assert_eq!(world.prefix.complete(), [0u64; 0]);
@@ -198,12 +172,7 @@ fn a_flush_of_which_a_node_lists_no_rank_is_not_published() {
 /// Checkpoints up to 3, of which 2 is being flushed in the background, in a cache that keeps so many. These orders are
 /// not carried out.
 fn flushing_2(keep: u32, hold: fn(&Order) -> bool) -> World {
-    let mut world = World::with(|plan| {
-        plan.settings.flush.every = 2;
-        plan.settings.flush.mode = FlushMode::Async;
-        plan.settings.caches[0].keep = keep;
-    });
-    world.init();
+    let mut world = World::flushing(FlushMode::Async, 2, keep);
     world.hold_orders(move |_, order| hold(order));
     world.checkpoints(3);
     world
@@ -257,7 +226,7 @@ fn a_flush_that_ranks_wait_for_has_no_bandwidth_limit() {
 
 #[test]
 fn a_restarted_leader_continues_a_flush_in_the_background_by_itself() {
-    let mut world = world(FlushMode::Async, 1);
+    let mut world = World::flushing(FlushMode::Async, 1, 2);
     world.hold_orders(|_, order| is_flush(order));
     world.checkpoint();
     world.restart_leader(None);
@@ -271,20 +240,19 @@ fn a_restarted_leader_continues_a_flush_in_the_background_by_itself() {
 
 #[test]
 fn a_generation_continues_the_flush_of_the_one_before_in_its_directory() {
-    let mut world = world(FlushMode::Async, 1);
+    let mut world = World::flushing(FlushMode::Async, 1, 2);
     world.hold_orders(|_, order| is_flush(order));
     world.checkpoint();
     world.lose("n2");
     world.hold_orders(|_, _| false);
-    world.next_run(&[&[0], &[1], &[], &[3], &[2]]);
-    assert_eq!(from(&world.init()).0, Some(1));
+    assert_eq!(from(&world.next_init(&[&[0], &[1], &[], &[3], &[2]])).0, Some(1));
     assert_eq!(world.prefix.complete(), [1]);
     assert_eq!(world.prefix.directories.len(), 1, "{:?}", world.prefix.directories);
 }
 
 #[test]
 fn a_generation_removes_the_flush_of_a_checkpoint_that_it_cannot_restart_from() {
-    let mut world = world(FlushMode::Async, 2);
+    let mut world = World::flushing(FlushMode::Async, 2, 2);
     world.checkpoints(3);
     world.hold_orders(|_, order| is_flush(order));
     world.checkpoint();
@@ -292,8 +260,7 @@ fn a_generation_removes_the_flush_of_a_checkpoint_that_it_cannot_restart_from() 
     world.lose("n1");
     world.lose("n2");
     world.hold_orders(|_, _| false);
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
+    assert_eq!(from(&world.next_init(PLACES)), (Some(2), RestartSource::Fetched));
     assert_eq!(world.prefix.directories.len(), 1, "{:?}", world.prefix.directories);
     assert_eq!(world.prefix.complete(), [2]);
     assert!(world.saved_flushes.directories.is_empty());
@@ -301,11 +268,7 @@ fn a_generation_removes_the_flush_of_a_checkpoint_that_it_cannot_restart_from() 
 
 #[test]
 fn the_unfinished_flush_of_an_evicted_checkpoint_is_removed() {
-    let mut world = World::with(|plan| {
-        plan.settings.flush.every = 2;
-        plan.settings.caches[0].keep = 1;
-    });
-    world.init();
+    let mut world = World::flushing(FlushMode::Sync, 2, 1);
     world.checkpoint();
     world.fail_orders(|node, order| (node == "n3" && is_flush(order)).then(disk_full));
     world.checkpoint();
@@ -320,11 +283,10 @@ fn the_unfinished_flush_of_an_evicted_checkpoint_is_removed() {
 #[test]
 fn ranks_that_wait_flush_as_many_at_a_time_as_the_width() {
     let nodes = |world: &World| world.held.iter().map(|(node, ..)| node.to_string()).collect::<Vec<_>>();
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.flush.every = 1;
         plan.settings.flush.width = 3;
     });
-    world.init();
     world.hold_orders(|_, order| is_flush(order));
     world.call(Call::Start).unwrap();
     world.begin(Call::Complete { valid: true });
@@ -339,11 +301,10 @@ fn ranks_that_wait_flush_as_many_at_a_time_as_the_width() {
 
 #[test]
 fn a_level_4_that_cannot_be_flushed_is_not_kept_and_evicts_no_checkpoint_that_is_protected() {
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.source = SourceName("variables".to_owned());
         plan.settings.flush.every = 0;
     });
-    world.init();
     for level in [Level::Parity, Level::Local] {
         assert!(matches!(of_level(&mut world, level), Ok(Reply::Completed { kept: true, .. })));
     }
@@ -366,11 +327,10 @@ fn a_level_4_that_cannot_be_flushed_is_not_kept_and_evicts_no_checkpoint_that_is
 
 #[test]
 fn a_level_4_at_a_halt_condition_is_flushed_although_flushes_are_switched_off() {
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.source = SourceName("variables".to_owned());
         plan.settings.flush.every = 0;
     });
-    world.init();
     world.halt.met = Some("enough".to_owned());
     let completed = of_level(&mut world, Level::Prefix);
     assert!(matches!(completed, Ok(Reply::Completed { kept: true, halt: Some(_), .. })), "{completed:?}");

@@ -4,14 +4,14 @@ use holdfast_wire::rank::{Call, Reply};
 
 use super::super::LeaderWork;
 use super::super::{HaltWork, LeaderEvent};
-use super::world::{World, disk_full, from};
+use super::world::{PLACES, World, disk_full, from};
 
 #[test]
 fn a_run_that_must_halt_restarts_from_nothing_and_every_node_has_the_reason() {
     let mut world = World::new();
     world.halt.met = Some("JOB_HALTED".to_owned());
     world.orders.clear();
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.next_run(PLACES);
     let restart = world.init();
     assert_eq!(restart.halt.as_deref(), Some("JOB_HALTED"));
     assert_eq!(from(&restart), (None, RestartSource::Fresh));
@@ -35,8 +35,7 @@ fn the_last_requested_checkpoint_ends_the_run_and_is_flushed() {
 
 #[test]
 fn a_halt_condition_makes_a_checkpoint_due_and_the_application_stop() {
-    let mut world = World::with(|plan| plan.settings.need.interval = 1000);
-    world.init();
+    let mut world = World::begun_with(|plan| plan.settings.need.interval = 1000);
     assert_eq!(world.call(Call::Need), Ok(Reply::Flag(false)));
     assert_eq!(world.call(Call::ShouldExit), Ok(Reply::Flag(false)));
     world.halt.met = Some("ExitBefore".to_owned());
@@ -46,8 +45,7 @@ fn a_halt_condition_makes_a_checkpoint_due_and_the_application_stop() {
 
 #[test]
 fn finalize_records_the_reason_everywhere_before_it_flushes_the_newest_checkpoint() {
-    let mut world = World::with(|plan| plan.settings.flush.every = 10);
-    world.init();
+    let mut world = World::begun_with(|plan| plan.settings.flush.every = 10);
     world.checkpoint();
     assert_eq!(world.call(Call::Finalize), Ok(Reply::Done));
     assert!(world.nodes.values().all(|node| node.halt.reason.as_deref() == Some("SCR_FINALIZE_CALLED")));
@@ -59,8 +57,7 @@ fn finalize_records_the_reason_everywhere_before_it_flushes_the_newest_checkpoin
 
 #[test]
 fn a_halt_file_that_cannot_be_changed_fails_the_call_and_not_the_run() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.fail_work(|work| matches!(work, LeaderWork::Halt(HaltWork::SetReason(_))).then(disk_full));
     assert_eq!(world.call(Call::Finalize), Err(disk_full()));
     world.fail_work(|_| None);
@@ -69,8 +66,7 @@ fn a_halt_file_that_cannot_be_changed_fails_the_call_and_not_the_run() {
 
 #[test]
 fn a_process_that_joins_when_the_ranks_have_gone_on_gets_an_error() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.checkpoint();
     let late = |world: &mut World| {
         let calls = vec![(Rank(1), Call::Init)];

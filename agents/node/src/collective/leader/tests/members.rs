@@ -5,15 +5,10 @@ use holdfast_wire::peer::{Order, ToLeader};
 use holdfast_wire::rank::{Call, Reply};
 
 use super::super::LeaderEvent;
-use super::world::{World, lost_peer};
-
-fn is_encode(order: &Order) -> bool {
-    matches!(order, Order::Encode { .. })
-}
+use super::world::{World, is_encode, lost_peer};
 
 fn in_checkpoint() -> World {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.call(Call::Start).unwrap();
     world.orders.clear();
     world
@@ -63,15 +58,13 @@ fn a_lost_peer_is_waited_for_as_long_as_a_restart_of_an_agent_takes() {
         failures -= i32::from(fails);
         fails.then(lost_peer)
     });
-    let completed = world.call(Call::Complete { valid: true });
-    assert!(matches!(completed, Ok(Reply::Completed { kept: true, .. })), "{completed:?}");
+    world.complete();
     assert!(world.now >= Duration::from_secs(3), "{:?}", world.now);
 }
 
 #[test]
 fn lost_results_are_sent_again_to_the_node_that_repeats_its_calls() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     let before = world.answers.len();
     let calls = vec![(Rank(2), Call::Init)];
     world.handle(LeaderEvent::Received { node: "n2".into(), message: ToLeader::Calls { seq: 1, calls } });

@@ -7,11 +7,7 @@ use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{CopyLimits, Order};
 use holdfast_wire::rank::{Call, Reply};
 
-use super::world::{World, disk_full};
-
-fn is_encode(order: &Order) -> bool {
-    matches!(order, Order::Encode { .. })
-}
+use super::world::{PLACES, World, disk_full, held, is_encode};
 
 /// Redundancy is made behind the application, and with this only if nothing waits for it.
 pub(super) fn limited() -> LevelPolicy {
@@ -19,11 +15,9 @@ pub(super) fn limited() -> LevelPolicy {
 }
 
 fn world() -> World {
-    let mut world = World::with(|plan| {
+    World::begun_with(|plan| {
         plan.settings.levels = [(0, limited())].into();
-    });
-    world.init();
-    world
+    })
 }
 
 /// With two checkpoints: 1 is protected; the redundancy of 2 is not made.
@@ -33,10 +27,6 @@ fn second_unprotected() -> World {
     world.hold_orders(|_, order| is_encode(order));
     world.checkpoint();
     world
-}
-
-fn kept(world: &World) -> Vec<u64> {
-    world.nodes[&"n1".into()].held.keys().map(|id| id.0).collect()
 }
 
 fn protected(world: &World) -> Vec<u64> {
@@ -79,11 +69,11 @@ fn the_ranks_go_on_when_their_files_are_complete_and_the_redundancy_follows_with
 fn the_next_checkpoint_waits_for_the_redundancy_which_then_has_no_limits() {
     let mut world = second_unprotected();
     world.begin(Call::Start);
-    assert_eq!((world.outcome(), kept(&world)), (None, vec![1, 2]), "1 is the only protected one");
+    assert_eq!((world.outcome(), held(&world)), (None, vec![1, 2]), "1 is the only protected one");
     assert_eq!(world.lifted.len(), 4);
     world.release();
     assert!(matches!(world.outcome(), Some(Ok(Reply::Started { checkpoint: CheckpointId(3), .. }))));
-    assert_eq!((protected(&world), kept(&world)), (vec![1, 2], vec![2, 3]));
+    assert_eq!((protected(&world), held(&world)), (vec![1, 2], vec![2, 3]));
 }
 
 #[test]
@@ -91,8 +81,7 @@ fn the_loss_of_a_node_meanwhile_costs_the_newest_checkpoint_and_says_why() {
     let mut world = second_unprotected();
     world.lose("n2");
     world.hold_orders(|_, _| false);
-    world.next_run(&[&[0], &[1], &[], &[3], &[2]]);
-    world.init();
+    world.next_init(&[&[0], &[1], &[], &[3], &[2]]);
     assert_eq!(restarted(&world), (Some(1), RestartSource::Rebuilt, Some(true)));
     let reason = world.events.iter().find_map(|event| match event {
         AgentEvent::RestartAttempt { checkpoint: CheckpointId(2), reason, .. } => Some(reason.clone()),
@@ -105,19 +94,17 @@ fn the_loss_of_a_node_meanwhile_costs_the_newest_checkpoint_and_says_why() {
 #[test]
 fn a_restart_takes_the_newest_checkpoint_without_redundancy_if_no_file_is_lost_and_keeps_the_protected_one() {
     let mut world = second_unprotected();
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    world.init();
+    world.next_init(PLACES);
     assert_eq!(restarted(&world), (Some(2), RestartSource::Cache, Some(false)));
-    assert_eq!((kept(&world), protected(&world)), (vec![1, 2], vec![1]));
+    assert_eq!((held(&world), protected(&world)), (vec![1, 2], vec![1]));
     // It is made then; meanwhile another node may be lost.
     world.release();
     assert_eq!(protected(&world), [1, 2]);
     assert_eq!(world.checkpoint(), CheckpointId(3));
-    assert_eq!(kept(&world), [2, 3]);
+    assert_eq!(held(&world), [2, 3]);
     // With 2 protected, nothing but the newest stays after a restart.
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    world.init();
-    assert_eq!((restarted(&world).0, kept(&world)), (Some(3), vec![3]));
+    world.next_init(PLACES);
+    assert_eq!((restarted(&world).0, held(&world)), (Some(3), vec![3]));
 }
 
 #[test]
@@ -147,7 +134,7 @@ fn redundancy_that_cannot_be_made_is_reported_and_the_protected_checkpoint_stays
     world.fail_orders(|_, _| None);
     world.checkpoint();
     // Of 1, which is protected, 2, and one more, 2 was evicted.
-    assert_eq!((kept(&world), protected(&world)), (vec![1, 3], vec![1, 3]));
+    assert_eq!((held(&world), protected(&world)), (vec![1, 3], vec![1, 3]));
 }
 
 #[test]
@@ -179,7 +166,7 @@ fn a_checkpoint_that_is_deleted_needs_no_redundancy() {
     let name = holdfast_model::dataset::default_name(CheckpointId(2));
     assert_eq!(world.call(Call::Delete { name }), Ok(Reply::Done));
     let cancelled: std::collections::BTreeSet<_> = world.cancelled.iter().collect();
-    assert_eq!((cancelled.len(), kept(&world)), (4, vec![1]));
+    assert_eq!((cancelled.len(), held(&world)), (4, vec![1]));
     assert!(!world.reported().iter().any(|name| name == "protection_failed"));
     world.release();
     assert_eq!(protected(&world), [1]);
@@ -187,11 +174,10 @@ fn a_checkpoint_that_is_deleted_needs_no_redundancy() {
 
 #[test]
 fn finalize_waits_for_the_redundancy_and_a_flush_does_not() {
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.levels = [(0, limited())].into();
         (plan.settings.flush.every, plan.settings.flush.mode) = (1, FlushMode::Async);
     });
-    world.init();
     world.hold_orders(|_, order| is_encode(order));
     world.checkpoint();
     assert_eq!(world.prefix.complete(), [1]);
@@ -203,29 +189,26 @@ fn finalize_waits_for_the_redundancy_and_a_flush_does_not() {
 
 #[test]
 fn copies_on_another_node_are_made_behind_the_application_too() {
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.levels = [(0, limited())].into();
         plan.settings.descriptors[0].scheme = Scheme::new("PARTNER");
     });
-    world.init();
     world.hold_orders(|_, order| is_encode(order));
     world.checkpoint();
     assert_eq!(protected(&world), [0u64; 0]);
     world.release();
     assert_eq!(protected(&world), [1]);
     world.lose("n2");
-    world.next_run(&[&[0], &[1], &[], &[3], &[2]]);
-    world.init();
+    world.next_init(&[&[0], &[1], &[], &[3], &[2]]);
     assert_eq!(restarted(&world), (Some(1), RestartSource::Rebuilt, Some(true)));
 }
 
 #[test]
 fn a_level_whose_redundancy_is_not_made_does_not_supersede_a_protected_one() {
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.levels = [(0, limited())].into();
         plan.settings.caches[0].keep = 1;
     });
-    world.init();
     let level = |world: &mut World| {
         world.call(Call::StartLevel { level: Level::Parity, id: 1 }).unwrap();
         world.call(Call::Complete { valid: true }).unwrap();
@@ -233,9 +216,8 @@ fn a_level_whose_redundancy_is_not_made_does_not_supersede_a_protected_one() {
     level(&mut world);
     world.hold_orders(|_, order| is_encode(order));
     level(&mut world);
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    world.init();
-    assert_eq!((restarted(&world).0, kept(&world)), (Some(2), vec![1, 2]));
+    world.next_init(PLACES);
+    assert_eq!((restarted(&world).0, held(&world)), (Some(2), vec![1, 2]));
     world.call(Call::CompleteRestart { valid: true }).unwrap();
-    assert_eq!(kept(&world), [1, 2]);
+    assert_eq!(held(&world), [1, 2]);
 }

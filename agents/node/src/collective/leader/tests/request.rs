@@ -10,13 +10,11 @@ use super::super::LeaderEvent;
 use super::world::{World, disk_full};
 
 fn world(source: &str) -> World {
-    let mut world = World::with(|plan| {
+    World::begun_with(|plan| {
         plan.settings.source = SourceName(source.to_owned());
         plan.settings.need.seconds = 1000;
         plan.settings.schedule = Some(CheckpointSchedule::Every(Duration::from_secs(600)));
-    });
-    world.init();
-    world
+    })
 }
 
 /// Requests a checkpoint that has not begun; returns the id after which it is.

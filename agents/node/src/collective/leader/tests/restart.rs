@@ -4,12 +4,11 @@ use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::SourceName;
 
-use super::world::{World, damaged, disk_full, from, held, of_level, prevented, restart, sets_of};
+use super::world::{PLACES, World, damaged, disk_full, from, held, of_level, prevented, restart, sets_of};
 
 /// A run that took `checkpoints` checkpoints, all of which fit into the cache.
 fn ran(checkpoints: u32) -> World {
-    let mut world = World::with(|plan| plan.settings.caches[0].keep = 10);
-    world.init();
+    let mut world = World::begun_with(|plan| plan.settings.caches[0].keep = 10);
     world.checkpoints(checkpoints);
     world.events.clear();
     world.orders.clear();
@@ -40,8 +39,7 @@ fn the_first_run_of_a_job_starts_without_a_checkpoint() {
 #[test]
 fn the_newest_checkpoint_in_cache_is_taken_and_older_ones_are_deleted() {
     let mut world = ran(3);
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(3), RestartSource::Cache));
+    assert_eq!(from(&world.next_init(PLACES)), (Some(3), RestartSource::Cache));
     assert_eq!(world.nodes[&"n2".into()].held.len(), 1);
     assert_eq!(world.call(Call::CompleteRestart { valid: true }), Ok(Reply::Done));
     assert_eq!(world.checkpoint(), CheckpointId(4), "ids continue from the restart checkpoint");
@@ -50,8 +48,7 @@ fn the_newest_checkpoint_in_cache_is_taken_and_older_ones_are_deleted() {
 #[test]
 fn the_flush_files_list_the_restart_checkpoint_before_older_ones_are_deleted() {
     let mut world = ran(3);
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    world.init();
+    world.next_init(PLACES);
     let orders = world.orders_of("n2");
     let position = |name| orders.iter().position(|order| *order == name);
     assert!(position("note").is_some() && position("note") < position("delete"), "{orders:?}");
@@ -73,19 +70,17 @@ fn a_spare_replaces_a_lost_node_and_only_the_lost_rank_is_rebuilt() {
 #[test]
 fn files_of_ranks_on_other_nodes_are_moved() {
     let mut world = ran(1);
-    world.next_run(&[&[1], &[0], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
+    assert_eq!(from(&world.next_init(&[&[1], &[0], &[2], &[3], &[]])), (Some(1), RestartSource::Rebuilt));
     assert_eq!((holds(&world, "n0", 1), holds(&world, "n1", 1)), (vec![Rank(1)], vec![Rank(0)]));
     assert!(!world.orders_of("n0").contains(&"rebuild"));
 }
 
 #[test]
 fn only_missing_partner_copies_are_made_again_and_only_their_nodes_get_orders() {
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.descriptors[0].scheme = Scheme::new("PARTNER");
         plan.nodes = super::world::plan(&[&[0], &[1], &[2], &[3], &[4], &[5], &[]]).nodes;
     });
-    world.init();
     world.checkpoint();
     world.lose("n1");
     world.next_run(&[&[0], &[], &[2], &[3], &[4], &[5], &[1]]);
@@ -106,8 +101,7 @@ fn an_unrecoverable_checkpoint_is_deleted_and_the_run_starts_without_one() {
     let mut world = ran(1);
     world.lose("n1");
     world.lose("n2");
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
+    assert_eq!(from(&world.next_init(PLACES)), (None, RestartSource::Fresh));
     let [(1, Location::Cache, reason)] = attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
     assert!(reason.contains("rank"), "{reason}");
     assert!(world.nodes.values().all(|node| node.held.is_empty()));
@@ -187,15 +181,14 @@ fn a_node_that_cannot_write_fails_the_restart_from_cache_and_nothing_is_deleted(
     assert_eq!(holds(&world, "n2", 2), [Rank(2)]);
     // With another spare.
     world.fail_orders(|_, _| None);
-    world.next_run(&[&[0], &[], &[2], &[3], &[], &[1]]);
-    assert_eq!(from(&world.init()), (Some(2), RestartSource::Rebuilt));
+    assert_eq!(from(&world.next_init(&[&[0], &[], &[2], &[3], &[], &[1]])), (Some(2), RestartSource::Rebuilt));
     assert_eq!(holds(&world, "n5", 2), [Rank(1)]);
 }
 
 #[test]
 fn a_control_directory_that_is_full_is_reported_as_a_fault_of_its_node() {
     let mut world = ran(1);
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.next_run(PLACES);
     world.fail_orders(|node, order| (node == "n2" && matches!(order, Order::Halt { .. })).then(disk_full));
     assert!(world.call(Call::Init).is_err());
     assert_eq!(prevented(&world), [(Some("n2"), "n2: no space left")]);
@@ -207,7 +200,7 @@ fn damage(world: &mut World, node: &str, id: u64, rank: u32) {
     world.nodes.get_mut(&node.into()).unwrap().damaged.insert((CheckpointId(id), Rank(rank)));
 }
 
-fn notices(world: &World) -> Vec<&str> {
+pub(super) fn notices(world: &World) -> Vec<&str> {
     let notices = world.events.iter().filter_map(|event| match event {
         AgentEvent::Notice { message } => Some(message.as_str()),
         _ => None,
@@ -219,8 +212,7 @@ fn notices(world: &World) -> Vec<&str> {
 fn a_damaged_file_that_would_stay_where_it_is_counts_as_lost_and_is_rebuilt() {
     let mut world = ran(2);
     damage(&mut world, "n1", 2, 1);
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(2), RestartSource::Rebuilt));
+    assert_eq!(from(&world.next_init(PLACES)), (Some(2), RestartSource::Rebuilt));
     let AgentEvent::Restarted { rebuilt, .. } = world.events.last().unwrap() else { panic!() };
     assert_eq!(rebuilt[..], [Rank(1)]);
     let [notice] = notices(&world)[..] else { panic!("{:?}", notices(&world)) };
@@ -233,8 +225,7 @@ fn without_verification_at_restart_only_files_that_a_step_reads_are_compared() {
     let mut world = ran(1);
     world.plan.settings.crc.on_restart = false;
     damage(&mut world, "n1", 1, 1);
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(1), RestartSource::Cache));
+    assert_eq!(from(&world.next_init(PLACES)), (Some(1), RestartSource::Cache));
     assert!(!world.orders_of("n1").contains(&"verify"));
 }
 
@@ -254,11 +245,10 @@ fn a_damaged_survivor_is_not_used_and_the_older_checkpoint_is_loaded() {
 
 #[test]
 fn damaged_files_in_two_groups_are_both_rebuilt() {
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.descriptors[0].numbers = sets_of(2);
         plan.settings.caches[0].keep = 10;
     });
-    world.init();
     world.checkpoints(1);
     world.lose("n1");
     damage(&mut world, "n2", 1, 2);
@@ -281,8 +271,7 @@ fn the_partner_s_copy_replaces_a_damaged_file_and_a_damaged_copy_is_not_sent() {
     world.checkpoints(2);
     world.events.clear();
     damage(&mut world, "n1", 2, 1);
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(2), RestartSource::Rebuilt));
+    assert_eq!(from(&world.next_init(PLACES)), (Some(2), RestartSource::Rebuilt));
     let AgentEvent::Restarted { moved, .. } = world.events.last().unwrap() else { panic!() };
     assert_eq!(moved[..], [Rank(1)]);
 
@@ -319,7 +308,7 @@ fn a_checkpoint_that_the_application_cannot_read_is_deleted_and_the_older_one_lo
     let mut world = ran(2);
     // Both checkpoints are still there when the ranks read the newer one only if it was found by `ran` itself.
     world.fail_orders(|_, _| None);
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.next_run(PLACES);
     let kept = world.nodes.values().map(|node| (node.name.clone(), node.held.clone())).collect::<Vec<_>>();
     assert_eq!(from(&world.init()), (Some(2), RestartSource::Cache));
     for (name, held) in kept {
@@ -336,8 +325,7 @@ fn a_checkpoint_that_the_application_cannot_read_is_deleted_and_the_older_one_lo
 #[test]
 fn the_reason_why_a_program_could_not_continue_from_its_files_is_reported() {
     let mut world = ran(1);
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(1), RestartSource::Cache));
+    assert_eq!(from(&world.next_init(PLACES)), (Some(1), RestartSource::Cache));
     world.begin_each(|rank| match rank {
         Rank(2) => Call::NotRead { reason: "user data is broken".to_owned() },
         _ => Call::CompleteRestart { valid: true },
@@ -348,17 +336,15 @@ fn the_reason_why_a_program_could_not_continue_from_its_files_is_reported() {
 
 #[test]
 fn an_accepted_checkpoint_of_a_low_level_leaves_the_newest_of_a_higher_one_until_that_is_superseded() {
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.source = SourceName("variables".to_owned());
         plan.settings.caches[0].keep = 10;
     });
-    world.init();
     for level in [Level::Parity, Level::Parity, Level::Local, Level::Local] {
         of_level(&mut world, level).unwrap();
     }
     world.plan.settings.caches[0].keep = 1;
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(4), RestartSource::Cache));
+    assert_eq!(from(&world.next_init(PLACES)), (Some(4), RestartSource::Cache));
     assert_eq!(world.call(Call::CompleteRestart { valid: true }), Ok(Reply::Done));
     assert_eq!(held(&world), [2, 4]);
     of_level(&mut world, Level::Local).unwrap();
@@ -372,8 +358,7 @@ fn an_accepted_checkpoint_of_a_low_level_leaves_the_newest_of_a_higher_one_until
 
 #[test]
 fn complete_restart_without_a_restart_is_refused() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     let refused = world.call(Call::CompleteRestart { valid: true }).unwrap_err();
     assert!(refused.message.contains("complete_restart without"), "{refused}");
 }
@@ -382,23 +367,21 @@ fn complete_restart_without_a_restart_is_refused() {
 fn without_distribute_the_cache_is_cleared_and_not_used() {
     let mut world = ran(1);
     world.plan.settings.restart.distribute = false;
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
+    assert_eq!(from(&world.next_init(PLACES)), (None, RestartSource::Fresh));
     assert!(world.nodes.values().all(|node| node.held.is_empty()));
 }
 
 /// A run whose ranks read from the prefix directory, after one that took three checkpoints and flushed the second.
 fn from_prefix() -> World {
-    let mut world = World::with(|plan| {
+    let mut world = World::begun_with(|plan| {
         plan.settings.caches[0].keep = 10;
         plan.settings.flush.every = 2;
         plan.settings.restart.from_prefix = true;
     });
-    world.init();
     world.checkpoints(3);
     world.events.clear();
     world.orders.clear();
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.next_run(PLACES);
     world
 }
 
@@ -413,8 +396,7 @@ fn a_checkpoint_in_cache_is_flushed_and_read_from_the_prefix_directory_by_ranks_
     assert_eq!(world.checkpoint(), CheckpointId(4), "the next one is written to the caches");
     assert!(!holds(&world, "n2", 4).is_empty());
     // It is read there again if nothing newer is found.
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(4), RestartSource::Fetched));
+    assert_eq!(from(&world.next_init(PLACES)), (Some(4), RestartSource::Fetched));
     assert_eq!(world.prefix.complete(), [2, 3, 4]);
 }
 
@@ -435,8 +417,7 @@ fn a_checkpoint_that_is_flushed_already_is_not_flushed_again_for_ranks_that_read
     world.checkpoints(1);
     assert_eq!(world.prefix.complete(), [2, 3, 4]);
     world.orders.clear();
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    assert_eq!(from(&world.init()), (Some(4), RestartSource::Fetched));
+    assert_eq!(from(&world.next_init(PLACES)), (Some(4), RestartSource::Fetched));
     assert!(!world.orders_of("n1").contains(&"flush"), "{:?}", world.orders_of("n1"));
 }
 
@@ -472,12 +453,10 @@ fn files_of_another_number_of_ranks_are_read_in_place_and_their_presence_is_veri
     assert_eq!(read.collect::<Vec<_>>(), [("n0".into(), vec![0, 1, 3], Some(4)), ("n1".into(), vec![2], Some(4))]);
     assert_eq!(world.call(Call::CompleteRestart { valid: true }), Ok(Reply::Done));
     // The next generation reads it again; the checkpoints of the three ranks have higher ids.
-    world.next_run(&[&[0, 1], &[2], &[], &[], &[]]);
-    assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
+    assert_eq!(from(&world.next_init(&[&[0, 1], &[2], &[], &[], &[]])), (Some(2), RestartSource::Fetched));
     world.call(Call::CompleteRestart { valid: true }).unwrap();
     assert_eq!(world.checkpoint(), CheckpointId(3));
-    world.next_run(&[&[0, 1], &[2], &[], &[], &[]]);
-    assert_eq!(from(&world.init()), (Some(3), RestartSource::Cache));
+    assert_eq!(from(&world.next_init(&[&[0, 1], &[2], &[], &[], &[]])), (Some(3), RestartSource::Cache));
 }
 
 #[test]

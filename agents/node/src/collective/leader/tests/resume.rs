@@ -4,12 +4,11 @@ use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
 
 use super::super::{HaltWork, LeaderWork};
-use super::world::{World, disk_full};
+use super::world::{PLACES, World, disk_full};
 
 #[test]
 fn results_are_on_disk_before_they_are_sent() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.fail_work(|work| {
         if let LeaderWork::SaveMemory(memory) = work {
             assert_eq!(memory.seq, 2);
@@ -31,8 +30,7 @@ fn results_that_cannot_be_saved_are_sent_nevertheless() {
 
 #[test]
 fn ranks_get_an_error_if_their_last_results_were_not_saved_before_the_leader_was_restarted() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.fail_work(|work| matches!(work, LeaderWork::SaveMemory(memory) if memory.seq == 2).then(disk_full));
     assert_eq!(world.call(Call::ShouldExit), Ok(Reply::Flag(false)));
     world.restart_leader(None);
@@ -42,8 +40,7 @@ fn ranks_get_an_error_if_their_last_results_were_not_saved_before_the_leader_was
 
 #[test]
 fn a_restarted_leader_answers_the_last_collective_again_without_repeating_it() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     let id = world.checkpoint();
     world.answers.clear();
     world.orders.clear();
@@ -55,8 +52,7 @@ fn a_restarted_leader_answers_the_last_collective_again_without_repeating_it() {
 
 #[test]
 fn a_restarted_leader_repeats_an_unfinished_collective_under_the_same_id() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     world.hold_orders(|_, order| matches!(order, Order::Prepare { .. }));
     world.begin(Call::Start);
     world.hold_orders(|_, _| false);
@@ -82,8 +78,7 @@ fn completed(world: &World) -> Vec<&AgentEvent> {
 fn a_repeated_complete_reports_the_same_although_files_were_lost_since() {
     let bypass = Call::StartOutput { name: None, checkpoint: true, output: false, bypass: true };
     for start in [Call::Start, bypass] {
-        let mut world = World::new();
-        world.init();
+        let mut world = World::begun();
         world.call(start).unwrap();
         // The leader dies between the report and the end of the call.
         world.hold_work(|work| matches!(work, LeaderWork::Halt(HaltWork::CountCheckpoint)));
@@ -104,11 +99,7 @@ fn a_repeated_complete_reports_the_same_although_files_were_lost_since() {
 #[test]
 fn a_repeated_complete_does_not_flush_again_what_is_flushed() {
     for mode in [FlushMode::Sync, FlushMode::Async] {
-        let mut world = World::with(|plan| {
-            plan.settings.flush.every = 1;
-            plan.settings.flush.mode = mode;
-        });
-        world.init();
+        let mut world = World::flushing(mode, 1, 2);
         world.call(Call::Start).unwrap();
         // The results of the call do not reach the disk; a flush in the background ends nevertheless.
         world.hold_work(|work| matches!(work, LeaderWork::SaveMemory(memory) if memory.open.is_none()));
@@ -123,8 +114,7 @@ fn a_repeated_complete_does_not_flush_again_what_is_flushed() {
 
 #[test]
 fn the_next_dataset_of_an_id_does_not_count_as_completed() {
-    let mut world = World::with(|plan| plan.settings.flush.every = 1);
-    world.init();
+    let mut world = World::begun_with(|plan| plan.settings.flush.every = 1);
     world.checkpoints(2);
     let first = world.prefix.of(1).0.to_string();
     world.call(Call::Current { name: first }).unwrap();
@@ -137,11 +127,7 @@ fn the_next_dataset_of_an_id_does_not_count_as_completed() {
 
 #[test]
 fn a_flush_interrupted_by_a_restart_of_the_leader_is_resumed_in_its_directory() {
-    let mut world = World::with(|plan| {
-        plan.settings.flush.every = 1;
-        plan.settings.flush.mode = FlushMode::Async;
-    });
-    world.init();
+    let mut world = World::flushing(FlushMode::Async, 1, 2);
     world.hold_orders(|_, order| matches!(order, Order::Flush { .. }));
     world.checkpoint();
     assert_eq!(world.prefix.complete(), [0u64; 0]);
@@ -155,28 +141,22 @@ fn a_flush_interrupted_by_a_restart_of_the_leader_is_resumed_in_its_directory() 
 
 #[test]
 fn a_restarted_leader_completes_a_bypass_dataset_in_its_directory() {
-    let mut world = World::new();
-    world.init();
+    let mut world = World::begun();
     let start = Call::StartOutput { name: None, checkpoint: true, output: false, bypass: true };
     world.call(start).unwrap();
     world.restart_leader(None);
-    let completed = world.call(Call::Complete { valid: true });
-    assert!(matches!(completed, Ok(Reply::Completed { kept: true, .. })), "{completed:?}");
+    world.complete();
     assert_eq!(world.prefix.complete(), [1]);
     assert_eq!(world.prefix.directories.len(), 1);
 }
 
 #[test]
 fn no_work_is_done_for_a_run_that_is_over() {
-    let mut world = World::with(|plan| {
-        plan.settings.flush.every = 1;
-        plan.settings.flush.mode = FlushMode::Async;
-    });
-    world.init();
+    let mut world = World::flushing(FlushMode::Async, 1, 2);
     world.hold_orders(|_, order| matches!(order, Order::Flush { .. }));
     world.checkpoint();
     // The machine of the run before is dropped in the middle of the flush.
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.next_run(PLACES);
     world.run();
     assert_eq!(world.prefix.complete(), [0u64; 0]);
     assert!(world.prefix.of(1).1.indexed, "what is left is an entry without COMPLETE");
@@ -184,8 +164,7 @@ fn no_work_is_done_for_a_run_that_is_over() {
 
 #[test]
 fn an_eviction_interrupted_by_the_death_of_the_leader_is_completed_by_the_next_one() {
-    let mut world = World::with(|plan| plan.settings.caches[0].keep = 1);
-    world.init();
+    let mut world = World::begun_with(|plan| plan.settings.caches[0].keep = 1);
     world.checkpoint();
     world.hold_orders(|node, order| node == "n3" && matches!(order, Order::Prepare { .. }));
     world.begin(Call::Start);

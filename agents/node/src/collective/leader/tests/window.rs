@@ -6,16 +6,14 @@ use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Call;
 
 use super::super::LeaderWork;
-use super::world::{World, disk_full};
+use super::world::{PLACES, World, disk_full};
 
 fn world(mode: FlushMode, keep: u32) -> World {
-    let mut world = World::with(|plan| {
+    World::begun_with(|plan| {
         plan.settings.flush.every = 1;
         plan.settings.flush.mode = mode;
         plan.settings.flush.keep = keep;
-    });
-    world.init();
-    world
+    })
 }
 
 fn deleted(world: &World) -> Vec<u64> {
@@ -99,14 +97,12 @@ fn nothing_is_deleted_for_a_checkpoint_that_is_damaged_or_cannot_be_read() {
 fn what_the_run_restarted_from_stays() {
     let mut world = world(FlushMode::Sync, 1);
     world.checkpoint();
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    world.init();
+    world.next_init(PLACES);
     assert!(world.prefix.of(1).1.restarted);
     world.checkpoints(3);
     assert_eq!(world.prefix.complete(), [1, 4]);
     world.fail_work(|work| matches!(work, LeaderWork::MarkRestarted { .. }).then(disk_full));
-    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
-    world.init();
+    world.next_init(PLACES);
     assert!(
         world
             .events

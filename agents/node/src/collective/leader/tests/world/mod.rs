@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use holdfast_core::redundancy::numbers::SET_SIZE;
 use holdfast_model::{
-    CheckpointId, Failure, FailureKind, Generation, HaltState, Level, NodeName, Rank, RestartSource, RunNode, Scheme,
-    SchemeNumbers,
+    CheckpointId, Failure, FailureKind, FlushMode, Generation, HaltState, Level, NodeName, Rank, RestartSource,
+    RunNode, Scheme, SchemeNumbers,
 };
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::fixtures;
@@ -34,6 +34,9 @@ type OrderFault = Box<dyn FnMut(&str, &Order) -> Option<Failure>>;
 type WorkFault = Box<dyn FnMut(&LeaderWork) -> Option<Failure>>;
 type WorkFilter = Box<dyn Fn(&LeaderWork) -> bool>;
 type OrderFilter = Box<dyn Fn(&str, &Order) -> bool>;
+
+/// Where the ranks are in a new world: the last node is a spare.
+pub(super) const PLACES: &[&[u32]] = &[&[0], &[1], &[2], &[3], &[]];
 
 /// The cluster around one leader.
 pub(super) struct World {
@@ -86,7 +89,7 @@ impl World {
     }
 
     pub(super) fn with(change: impl FnOnce(&mut RunPlan)) -> World {
-        let mut plan = plan(&[&[0], &[1], &[2], &[3], &[]]);
+        let mut plan = plan(PLACES);
         change(&mut plan);
         let nodes = plan.nodes.iter().map(|node| (node.name.clone(), Node::of(&node.name, &node.ranks))).collect();
         let mut world = World {
@@ -121,6 +124,31 @@ impl World {
         };
         world.link_all();
         world
+    }
+
+    /// The same, whose ranks have called init.
+    pub(super) fn begun() -> World {
+        World::begun_with(|_| {})
+    }
+
+    pub(super) fn begun_with(change: impl FnOnce(&mut RunPlan)) -> World {
+        let mut world = World::with(change);
+        world.init();
+        world
+    }
+
+    /// A run that has begun, flushes each dataset of such a number, and keeps so many in cache.
+    pub(super) fn flushing(mode: FlushMode, every: u64, keep: u32) -> World {
+        World::begun_with(|plan| {
+            (plan.settings.flush.mode, plan.settings.flush.every) = (mode, every);
+            plan.settings.caches[0].keep = keep;
+        })
+    }
+
+    /// [`World::next_run`], whose ranks call init.
+    pub(super) fn next_init(&mut self, ranks: &[&[u32]]) -> Restart {
+        self.next_run(ranks);
+        self.init()
     }
 
     /// The next run of the same job: the nodes keep their files, the ranks are placed again.
@@ -255,9 +283,14 @@ impl World {
     pub(super) fn checkpoint(&mut self) -> CheckpointId {
         let started = self.call(Call::Start);
         let Ok(Reply::Started { checkpoint, .. }) = started else { panic!("not started: {started:?}") };
+        self.complete();
+        checkpoint
+    }
+
+    /// Completes the dataset that was started, and it is kept.
+    pub(super) fn complete(&mut self) {
         let completed = self.call(Call::Complete { valid: true });
         assert!(matches!(completed, Ok(Reply::Completed { kept: true, .. })), "{completed:?}");
-        checkpoint
     }
 
     pub(super) fn checkpoints(&mut self, count: u32) {
@@ -417,6 +450,10 @@ impl World {
         })
     }
 
+    pub(super) fn held_by(&self, node: &str) -> Vec<u64> {
+        self.nodes[&node.into()].held.keys().map(|id| id.0).collect()
+    }
+
     /// The names of the orders that went to a node, oldest first.
     pub(super) fn orders_of(&self, node: &str) -> Vec<&'static str> {
         self.orders.iter().filter(|(to, _, _)| to.as_str() == node).map(|(_, _, what)| node::name(what)).collect()
@@ -466,7 +503,15 @@ pub(super) fn from(restart: &Restart) -> (Option<u64>, RestartSource) {
 
 /// The datasets that a node with ranks has in cache.
 pub(super) fn held(world: &World) -> Vec<u64> {
-    world.nodes[&"n1".into()].held.keys().map(|id| id.0).collect()
+    world.held_by("n1")
+}
+
+pub(super) fn is_encode(order: &Order) -> bool {
+    matches!(order, Order::Encode { .. })
+}
+
+pub(super) fn is_flush(order: &Order) -> bool {
+    matches!(order, Order::Flush { .. })
 }
 
 /// A checkpoint of variables.
