@@ -18,6 +18,17 @@
 
 #![forbid(unsafe_code)]
 
+/// The values of those items that match a pattern, in their order.
+#[cfg(test)]
+macro_rules! found {
+    ($items:expr, $($pattern:pat $(if $condition:expr)? => $value:expr),+) => {
+        $items.iter().filter_map(|item| match item {
+            $($pattern $(if $condition)? => Some($value),)+
+            _ => None,
+        }).collect::<Vec<_>>()
+    };
+}
+
 pub mod allocation;
 pub mod cli;
 pub mod drain;

@@ -28,8 +28,7 @@ fn a_correct_spec_is_summarised_in_one_line() {
 fn all_mistakes_of_a_spec_are_reported_at_once_with_78() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("job.yaml"), "jbo: heat\nrun:\n  nodes: 0\n  command: [a]\n").unwrap();
-    let ran = holdfast_in(directory.path(), ["check", "job.yaml"]);
-    assert_eq!((ran.code, ran.out.as_str()), (78, ""));
+    let ran = holdfast_in(directory.path(), ["check", "job.yaml"]).with_code(78).out_is("");
     assert_eq!(
         ran.err,
         "error: 2 mistakes in the job spec; nothing was started\n\
@@ -46,8 +45,7 @@ fn all_mistakes_of_a_spec_are_reported_at_once_with_78() {
          3 |   nodes: 0\n\
          \x20 |          ^\n"
     );
-    let ran = holdfast_in(directory.path(), ["check", "--json", "job.yaml"]);
-    assert_eq!(ran.code, 78);
+    let ran = holdfast_in(directory.path(), ["check", "--json", "job.yaml"]).with_code(78);
     let document = ran.json();
     assert_eq!((&document["version"], &document["error"]["exit_code"]), (&json!(2), &json!(78)));
     let mistake = json!({
@@ -69,8 +67,7 @@ fn a_file_that_cannot_be_a_spec_is_reported_with_the_reason() {
 
 #[test]
 fn explain_shows_the_origin_of_every_setting() {
-    let ran = holdfast(["check", "--explain", &config("quickstart.yaml")]);
-    assert_eq!(ran.code, 0);
+    let ran = holdfast(["check", "--explain", &config("quickstart.yaml")]).with_code(0);
     let line = |key: &str| -> Vec<&str> {
         let start = format!("{key} ");
         let line =
@@ -112,13 +109,12 @@ fn parameters_of_the_environment_override_the_spec() {
     assert!(has_line("checkpoint.flush.every", "5", "SCR_FLUSH"), "{}", ran.out);
     assert!(has_line("checkpoint.redundancy[0].set_size", "2", "SCR_SET_SIZE"), "{}", ran.out);
 
-    let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_SET_SIZE", "many"));
-    assert_eq!(ran.code, 78);
+    let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_SET_SIZE", "many")).with_code(78);
     assert!(ran.err.starts_with("error: SCR_SET_SIZE is \"many\" (environment), expected is"), "{}", ran.err);
     // A valid parameter must also fit the spec.
-    let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_MIN_NODES", "9"));
-    assert_eq!(ran.code, 78);
-    assert!(ran.err.contains("relaunch.min_nodes: 9 nodes are more than the allocation has (6)"), "{}", ran.err);
+    run(command(["check", &config("quickstart.yaml")]).env("SCR_MIN_NODES", "9"))
+        .with_code(78)
+        .complains(&["relaunch.min_nodes: 9 nodes are more than the allocation has (6)"]);
 }
 
 #[test]
@@ -135,8 +131,8 @@ fn a_user_configuration_file_has_precedence_between_environment_and_spec() {
     .unwrap();
     let ran = run(command(["check", "--explain", &config("quickstart.yaml")])
         .env("SCR_CONF_FILE", &conf)
-        .env("SCR_FLUSH", "5"));
-    assert_eq!(ran.code, 0, "{}", ran.err);
+        .env("SCR_FLUSH", "5"))
+    .with_code(0);
     let has_line = |start: &str| {
         ran.out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(start))
     };
@@ -185,8 +181,8 @@ fn examples_of_site_parameters_in_the_playbooks_have_an_effect() {
 #[test]
 fn parameters_without_a_key_are_explained_if_they_are_set() {
     let explained = |variables: &[(&str, &str)]| {
-        let ran = run(command(["check", "--explain", &config("quickstart.yaml")]).envs(variables.iter().copied()));
-        assert_eq!(ran.code, 0, "{}", ran.err);
+        let ran = run(command(["check", "--explain", &config("quickstart.yaml")]).envs(variables.iter().copied()))
+            .with_code(0);
         let lines = ran.out.lines().map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
         lines.filter(|words| words[0].starts_with("SCR_")).map(|words| words[..2].join(" ")).collect::<Vec<_>>()
     };
@@ -197,9 +193,9 @@ fn parameters_without_a_key_are_explained_if_they_are_set() {
 
 #[test]
 fn warns_about_a_variable_that_is_no_parameter() {
-    let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_FLUHS", "5").env("SCR_CACHE_BYPASS", "1"));
-    assert_eq!(ran.code, 0, "{}", ran.err);
-    assert_eq!(ran.err, "warning: SCR_FLUHS (environment) is ignored: there is no such parameter\n");
+    run(command(["check", &config("quickstart.yaml")]).env("SCR_FLUHS", "5").env("SCR_CACHE_BYPASS", "1"))
+        .with_code(0)
+        .err_is("warning: SCR_FLUHS (environment) is ignored: there is no such parameter\n");
 }
 
 #[test]
@@ -224,8 +220,7 @@ fn a_key_is_read_under_its_former_name_with_a_note_unless_both_names_are_written
     assert!(former.code == 0 && former.err.contains(note), "{}", former.err);
     let present = spec("faults: [{node: 1, after: 1h}]");
     assert_eq!((present.out, present.err.as_str()), (former.out, ""));
-    let both = spec("chaos: [], faults: []");
-    assert!(both.code == 78 && both.err.contains("allocation.chaos: unknown key"), "{}", both.err);
+    spec("chaos: [], faults: []").with_code(78).complains(&["allocation.chaos: unknown key"]);
 }
 
 #[test]
@@ -243,8 +238,7 @@ checkpoint:
     let note = "`checkpoint.redundancy[0].failure_domain` (line 6) has no effect: no set has two members on one node; \
                 `allocation.racks` sets larger failure domains; leave it out";
     for subcommand in [&["check", "job.yaml"][..], &["check", "--resolved", "job.yaml"], &["run", "job.yaml"]] {
-        let ran = run(command(subcommand).current_dir(directory.path()));
-        assert_eq!(ran.code, 0, "{}", ran.err);
+        let ran = run(command(subcommand).current_dir(directory.path())).with_code(0);
         assert!(ran.err.contains(&format!("warning: {note}\n")), "{subcommand:?}: {}", ran.err);
         assert!(!ran.out.contains("failure_domain"), "{}", ran.out);
     }
@@ -322,8 +316,7 @@ fn keys_of_checkpoints_of_variables_are_refused_with_other_sources_and_the_rever
     ] {
         let spec = format!("run: {{command: ['true']}}\ncheckpoint: {checkpoint}\n");
         fs::write(directory.path().join("job.yaml"), spec).unwrap();
-        let ran = run(command(["check", "job.yaml"]).current_dir(directory.path()));
-        assert_eq!(ran.code, 78, "{}", ran.err);
+        let ran = run(command(["check", "job.yaml"]).current_dir(directory.path())).with_code(78);
         for expected in expected {
             assert!(ran.err.contains(&format!("checkpoint.{expected}")), "{expected}\n{}", ran.err);
         }
@@ -337,8 +330,7 @@ fn a_launcher_that_does_not_suit_the_manager_is_refused_with_its_position() {
     let spec = "allocation: {manager: local}\nrun: {launcher: srun, command: ['true']}\n";
     fs::write(directory.path().join("job.yaml"), spec).unwrap();
     for subcommand in ["check", "run"] {
-        let ran = run(command([subcommand, "job.yaml"]).current_dir(directory.path()));
-        assert_eq!(ran.code, 78, "{}", ran.err);
+        let ran = run(command([subcommand, "job.yaml"]).current_dir(directory.path())).with_code(78);
         let mistake = "job.yaml:2:17: run.launcher: `launcher: srun` cannot start ranks on nodes of `manager: local`";
         assert!(ran.err.contains(mistake) && ran.err.contains("write `launcher: local`"), "{}", ran.err);
     }
@@ -362,8 +354,7 @@ fn check_and_dry_run_refuse_a_missing_program_alike() {
 fn a_missing_program_is_a_warning_where_the_nodes_are_other_machines() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("job.yaml"), "allocation: {hosts: [n1, n2]}\nrun: {command: [./pi]}\n").unwrap();
-    let checked = holdfast_in(directory.path(), ["check", "job.yaml"]);
-    assert_eq!(checked.code, 0, "{}", checked.err);
+    let checked = holdfast_in(directory.path(), ["check", "job.yaml"]).with_code(0);
     let expected = ["the program \"./pi\" does not exist", "this machine may be none of the nodes"];
     assert!(expected.iter().all(|part| checked.err.contains(part)), "{}", checked.err);
 }

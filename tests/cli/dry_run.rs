@@ -39,19 +39,16 @@ fn too_few_usable_hosts_end_dry_run_as_they_end_run() {
     let spec = "allocation: {manager: ssh, hosts: [\"127.0.0.1:1\", \"localhost:1\"], ssh: {connect_timeout: 5s}}\n\
                 run: {nodes: 2, command: ['true']}\n";
     let directory = with_spec(spec);
-    let ran = dry_run(directory.path(), &[]);
-    assert_eq!(ran.code, 69, "{}{}", ran.out, ran.err);
-    assert!(ran.out.contains("cannot be used"), "{}", ran.out);
-    assert!(ran.err.contains("0 of 2 hosts can be used, and 2 must be"), "{}", ran.err);
+    dry_run(directory.path(), &[])
+        .with_code(69)
+        .prints(&["cannot be used"])
+        .complains(&["0 of 2 hosts can be used, and 2 must be"]);
     let document = dry_run(directory.path(), &["--json"]);
     let parsed = document.json();
     assert_eq!((document.code, &parsed["error"]["exit_code"]), (69, &serde_json::json!(69)));
     assert!(parsed["plan"].as_array().is_some_and(|plan| !plan.is_empty()));
-    let quiet = dry_run(directory.path(), &["--quiet"]);
-    assert_eq!((quiet.code, quiet.out.as_str()), (69, ""));
-    assert!(quiet.err.contains("0 of 2 hosts can be used"), "{}", quiet.err);
-    let run = holdfast_in(directory.path(), ["run", "job.yaml"]);
-    assert_eq!(run.code, 69, "{}{}", run.out, run.err);
+    dry_run(directory.path(), &["--quiet"]).with_code(69).out_is("").complains(&["0 of 2 hosts can be used"]);
+    holdfast_in(directory.path(), ["run", "job.yaml"]).with_code(69);
 }
 
 #[test]
@@ -59,9 +56,7 @@ fn prefix_that_cannot_be_made_ends_dry_run_as_it_ends_run() {
     let directory = with_spec(&format!("prefix: file/out\n{LOCAL}"));
     fs::write(directory.path().join("file"), "").unwrap();
     for words in [&["run", "--dry-run", "job.yaml"][..], &["run", "job.yaml"]] {
-        let ran = holdfast_in(directory.path(), words);
-        assert_eq!(ran.code, 69, "{words:?}: {}{}", ran.out, ran.err);
-        assert!(ran.err.contains("move away what is in the file's place"), "{}", ran.err);
+        holdfast_in(directory.path(), words).with_code(69).complains(&["move away what is in the file's place"]);
     }
 }
 
@@ -71,9 +66,10 @@ fn quiet_run_still_prints_why_it_failed() {
         "prefix: ./out\nallocation: {manager: local, nodes: 1}\nrun: {nodes: 1, command: ['false']}\n\
          relaunch: {attempts: 0}\n",
     );
-    let ran = holdfast_in(directory.path(), ["run", "--quiet", "job.yaml"]);
-    assert_eq!((ran.code, ran.out.as_str()), (90, ""));
-    assert!(ran.err.contains("error: job job: ") && ran.err.contains("rank 0 failed with exit code 1"), "{}", ran.err);
+    holdfast_in(directory.path(), ["run", "--quiet", "job.yaml"])
+        .with_code(90)
+        .out_is("")
+        .complains(&["error: job job: ", "rank 0 failed with exit code 1"]);
 }
 
 /// With both options there is one document, and on standard error nothing but warnings and errors.
@@ -83,10 +79,8 @@ fn quiet_run_with_a_document_prints_nothing_else() {
         "prefix: ./out\nallocation: {manager: local, nodes: 1}\ncheckpoint: {source: none}\n\
          run: {nodes: 1, command: [sh, -c, 'echo to stdout; echo to stderr >&2']}\n",
     );
-    let ran = holdfast_in(directory.path(), ["-q", "--json", "run", "job.yaml"]);
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let ran = holdfast_in(directory.path(), ["-q", "--json", "run", "job.yaml"]).with_code(0).err_is("");
     assert_eq!(ran.json()["outcome"], "the job is finished; nothing to drain");
-    let failed = holdfast_in(directory.path(), ["-q", "--json", "run", "nowhere.yaml"]);
-    assert_eq!(failed.code, 78);
+    let failed = holdfast_in(directory.path(), ["-q", "--json", "run", "nowhere.yaml"]).with_code(78);
     assert!(failed.err.starts_with("error: ") && failed.err.contains("nowhere.yaml"), "{}", failed.err);
 }

@@ -94,8 +94,6 @@ fn paths_that_are_not_utf_8_are_shown_or_refused() {
     let init = &["init".as_ref(), "--json".as_ref(), "/bin/true".as_ref()];
     let of_spec = |command: &'static str| [command.as_ref(), "--json".as_ref(), "job.yaml".as_ref()];
     for words in [init, &of_spec("check"), &of_spec("run")] {
-        let refused = ran(words);
-        assert_eq!(refused.code, 78, "{}", refused.err);
-        assert!(refused.err.contains("prefix: the path is not UTF-8"), "{}", refused.err);
+        ran(words).with_code(78).complains(&["prefix: the path is not UTF-8"]);
     }
 }

@@ -5,15 +5,13 @@ use serde_json::Value;
 use crate::program::holdfast;
 
 fn explained(name: &str) -> Value {
-    let ran = holdfast(["explain", "--json", name]);
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let ran = holdfast(["explain", "--json", name]).with_code(0).err_is("");
     ran.json()["explained"].take()
 }
 
 #[test]
 fn an_exit_code_has_its_cases_and_what_to_do() {
-    let output = holdfast(["explain", "73"]);
-    assert_eq!(output.code, 0);
+    let output = holdfast(["explain", "73"]).with_code(0);
     assert!(
         output.out.starts_with("73 (exit code)\n  a drain could not write to the prefix directory\n"),
         "{}",
@@ -55,7 +53,5 @@ fn a_parameter_has_its_effect_and_default() {
 
 #[test]
 fn an_unknown_name_has_the_nearest_one() {
-    let output = holdfast(["explain", "nod_down"]);
-    assert_eq!(output.code, 64);
-    assert!(output.err.contains("did you mean `node_down`?"), "{}", output.err);
+    holdfast(["explain", "nod_down"]).with_code(64).complains(&["did you mean `node_down`?"]);
 }

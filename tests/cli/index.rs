@@ -74,23 +74,23 @@ fn adding_a_large_checkpoint_shows_progress_on_a_terminal() {
     let arguments = ["index", "add", "--rescan", "--prefix", prefix.path().to_str().unwrap(), directory];
     let words = format!("'{}' {}", env!("CARGO_BIN_EXE_holdfast"), arguments.join(" "));
     let mut command = Command::new("script");
-    let ran = run(command.args(["-qefc", &words, "/dev/null"]).env("TERM", "xterm"));
-    assert_eq!(ran.code, 65, "{}", ran.out);
-    assert!(ran.out.contains(&format!("{directory} ")) && ran.out.contains("/512.0"), "{}", ran.out);
+    run(command.args(["-qefc", &words, "/dev/null"]).env("TERM", "xterm"))
+        .with_code(65)
+        .prints(&[&format!("{directory} "), "/512.0"]);
     // Elsewhere there is none for what takes no ten seconds.
-    let ran = holdfast(arguments);
-    assert_eq!((ran.code, ran.err.as_str()), (65, ""));
+    holdfast(arguments).with_code(65).err_is("");
 }
 
 #[test]
 fn prefix_without_index_or_missing_prefix_ends_with_69() {
     let directory = tempfile::tempdir().unwrap();
-    let ran = holdfast_in(directory.path(), ["index", "list"]);
-    assert_eq!((ran.code, ran.out.as_str()), (69, ""));
-    assert!(ran.err.contains("the prefix directory has no index") && ran.err.contains("help: "), "{}", ran.err);
-    let ran = holdfast_in(directory.path(), ["index", "list", "--prefix", "nowhere"]);
-    assert_eq!(ran.code, 69);
-    assert!(ran.err.contains("nowhere does not exist"), "{}", ran.err);
+    holdfast_in(directory.path(), ["index", "list"])
+        .with_code(69)
+        .out_is("")
+        .complains(&["the prefix directory has no index", "help: "]);
+    holdfast_in(directory.path(), ["index", "list", "--prefix", "nowhere"])
+        .with_code(69)
+        .complains(&["nowhere does not exist"]);
 }
 
 #[test]
@@ -98,8 +98,7 @@ fn damaged_index_ends_with_65_and_is_not_changed() {
     let prefix = tempfile::tempdir().unwrap();
     fs::write(prefix.path().join("index.scr"), "not an index").unwrap();
     for arguments in [&["index", "list"][..], &["index", "drop", "x"], &["index", "prune", "--failed"]] {
-        let ran = holdfast_in(prefix.path(), arguments);
-        assert_eq!(ran.code, 65, "{}", ran.err);
+        holdfast_in(prefix.path(), arguments).with_code(65);
     }
     assert_eq!(fs::read(prefix.path().join("index.scr")).unwrap(), b"not an index");
 }
@@ -115,9 +114,7 @@ fn drop_removes_entry_once_and_dry_run_nothing() {
     assert_eq!(holdfast_in(prefix.path(), ["index", "drop", name]).code, 0);
     assert!(!holdfast_in(prefix.path(), ["index", "list"]).out.contains(name));
     assert!(prefix.path().join(name).is_dir());
-    let ran = holdfast_in(prefix.path(), ["index", "drop", name]);
-    assert_eq!(ran.code, 69);
-    assert!(ran.err.contains("is not in the index"), "{}", ran.err);
+    holdfast_in(prefix.path(), ["index", "drop", name]).with_code(69).complains(&["is not in the index"]);
     assert_eq!(holdfast_in(prefix.path(), ["index", "drop", "../x"]).code, 64);
 }
 
@@ -149,13 +146,9 @@ fn delete_needs_confirmation_and_removes_files_and_entry_but_not_current_checkpo
     let [first, second, third] =
         [1, 2, 3].map(|id| before.0.iter().find(|name| name.ends_with(&format!(".{id}"))).unwrap().as_str());
     let delete = |arguments: &[&str]| holdfast_in(prefix.path(), ["index", "delete"].iter().chain(arguments));
-    let ran = delete(&[first]);
-    assert_eq!(ran.code, 64);
-    assert!(ran.err.contains("give --yes"), "{}", ran.err);
+    delete(&[first]).with_code(64).complains(&["give --yes"]);
     assert_eq!(delete(&["--dry-run", first]).out, format!("{first} (checkpoint 1) would be deleted\n"));
-    let ran = delete(&["--yes", first, third]);
-    assert_eq!(ran.code, 64);
-    assert!(ran.err.contains("is the current checkpoint"), "{}", ran.err);
+    delete(&["--yes", first, third]).with_code(64).complains(&["is the current checkpoint"]);
     assert_eq!(datasets(prefix.path()), before, "nothing was deleted");
     let document = delete(&["--yes", "--json", first]).json();
     assert_eq!(document["deleted"], json!([{"directory": first, "id": 1, "outside": []}]));
@@ -179,8 +172,7 @@ fn prune_keeps_newest_and_current_checkpoints() {
     // Checkpoint 1 is current: it stays although it is old.
     let first = before.iter().find(|name| name.ends_with(".1")).unwrap();
     assert_eq!(holdfast_in(prefix.path(), ["index", "current", first]).code, 0);
-    let ran = prune(&["--keep", "1", "--yes"]);
-    assert!(ran.code == 0 && ran.out.contains("(checkpoint 2, old) deleted"), "{}{}", ran.out, ran.err);
+    prune(&["--keep", "1", "--yes"]).with_code(0).prints(&["(checkpoint 2, old) deleted"]);
     let left: Vec<String> = before.iter().filter(|name| !name.ends_with(".2")).cloned().collect();
     assert_eq!(datasets(prefix.path()), (left.clone(), left));
     assert_eq!(prune(&["--keep", "1", "--yes"]).out, "nothing to delete\n");
@@ -192,16 +184,13 @@ fn kept_checkpoint_is_neither_pruned_nor_deleted_until_it_is_released() {
     let index = |words: &[&str]| holdfast_in(prefix.path(), ["index"].iter().chain(words));
     let (before, _) = datasets(prefix.path());
     let first = before.iter().find(|name| name.ends_with(".1")).unwrap();
-    let ran = index(&["keep", "--dry-run", first]);
-    assert!(ran.code == 0 && ran.out.contains("would be kept"), "{}{}", ran.out, ran.err);
+    index(&["keep", "--dry-run", first]).with_code(0).prints(&["would be kept"]);
     let document = index(&["keep", first, "--json"]).json();
     assert_eq!((&document["kept"], &document["changed"]), (&json!(true), &json!(true)));
     assert!(index(&["keep", first]).out.contains("was already kept"));
     let list = index(&["list"]).out;
     assert!(list.lines().any(|line| line.ends_with(&format!("{first}  kept"))), "{list}");
-    let refused = index(&["delete", "--yes", first]);
-    assert_eq!(refused.code, 64);
-    assert!(refused.err.contains("holdfast index release"), "{}", refused.err);
+    index(&["delete", "--yes", first]).with_code(64).complains(&["holdfast index release"]);
     assert_eq!(index(&["prune", "--keep", "1", "--yes"]).code, 0);
     let left: Vec<String> = before.iter().filter(|name| !name.ends_with(".2")).cloned().collect();
     assert_eq!(datasets(prefix.path()).0, left);
@@ -227,8 +216,7 @@ fn lost_index_is_made_again_from_the_directories() {
 fn whole_prefix_is_verified() {
     let prefix = prefix_of(&state(STATES[0]));
     let verify = |words: &[&str]| holdfast_in(prefix.path(), ["verify", "--prefix", "."].iter().chain(words));
-    let ran = verify(&[]);
-    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let ran = verify(&[]).with_code(0);
     assert!(ran.out.ends_with("3 checkpoints, none is damaged\n"), "{}", ran.out);
     let (_, directories) = datasets(prefix.path());
     let second = directories.iter().find(|name| name.ends_with(".2")).unwrap();
@@ -237,8 +225,7 @@ fn whole_prefix_is_verified() {
     let mut bytes = fs::read(&file).unwrap();
     bytes[0] ^= 1;
     fs::write(&file, bytes).unwrap();
-    let ran = verify(&["--damaged"]);
-    assert_eq!(ran.code, 65, "{}{}", ran.out, ran.err);
+    let ran = verify(&["--damaged"]).with_code(65);
     assert!(ran.out.starts_with(&format!("{second}: checkpoint 2: damaged")), "{}", ran.out);
     assert_eq!(ran.out.lines().count(), 2, "{}", ran.out);
     fs::remove_file(prefix.path().join("index.scr")).unwrap();
@@ -284,8 +271,7 @@ fn shows_sets_and_unsets_current_checkpoint() {
     assert_eq!(fs::read_link(prefix.path().join("scr.current")).unwrap(), Path::new(first));
     assert_eq!(current(&["scr.nowhere"]).code, 69);
     assert_eq!(current(&["--unset"]).code, 0);
-    let ran = current(&[]);
-    assert_eq!((ran.code, ran.out.as_str()), (69, ""));
+    current(&[]).with_code(69).out_is("");
 }
 
 /// The prefix directory of a drain of SCR, before `scr_index --add`, and the checkpoint directory in
@@ -304,9 +290,9 @@ fn index_add_rebuilds_missing_files() {
     assert_eq!((&document["outcome"], &document["rebuilt"]), (&json!("rebuildable"), &json!([2])));
     assert!(!holdfast_in(prefix.path(), ["index", "list"]).out.contains(&name));
 
-    let ran = holdfast_in(prefix.path(), ["index", "add", "--current", &name]);
-    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
-    assert!(ran.out.contains("is complete and indexed\n  rebuilt rank 2"), "{}", ran.out);
+    holdfast_in(prefix.path(), ["index", "add", "--current", &name])
+        .with_code(0)
+        .prints(&["is complete and indexed\n  rebuilt rank 2"]);
     assert_eq!(holdfast_in(prefix.path(), ["index", "current"]).out, format!("{name}\n"));
     assert_eq!(holdfast_in(prefix.path(), ["index", "add", "--json", &name]).json()["outcome"], "already complete");
 }
@@ -314,9 +300,7 @@ fn index_add_rebuilds_missing_files() {
 #[test]
 fn index_add_records_unrecoverable_checkpoint_as_incomplete_with_65() {
     let (prefix, name) = drained("two-nodes-lost");
-    let ran = holdfast_in(prefix.path(), ["index", "add", &name]);
-    assert_eq!(ran.code, 65, "{}{}", ran.out, ran.err);
-    assert!(ran.out.contains("is not complete; indexed as such"), "{}", ran.out);
+    holdfast_in(prefix.path(), ["index", "add", &name]).with_code(65).prints(&["is not complete; indexed as such"]);
     let list = holdfast_in(prefix.path(), ["index", "list"]).out;
     assert!(list.lines().any(|line| line.starts_with("x-") && line.ends_with(&name)), "{list}");
 }
@@ -332,9 +316,7 @@ fn current_reports_that_there_is_none_and_unset_what_it_removed() {
     let unset = current(&["--unset"]);
     assert_eq!((unset.code, unset.out), (0, format!("scr.current removed; it named {name}\n")));
     assert_eq!(current(&["--unset"]).out, "there is no scr.current; nothing to remove\n");
-    let none = current(&[]);
-    assert_eq!((none.code, none.out.as_str()), (69, ""));
-    assert!(none.err.contains("no checkpoint is current; the next run restarts from"), "{}", none.err);
+    current(&[]).with_code(69).out_is("").complains(&["no checkpoint is current; the next run restarts from"]);
     let document = current(&["--json"]);
     assert_eq!((document.code, &document.json()["current"]), (69, &json!(null)));
 }
@@ -343,8 +325,7 @@ fn current_reports_that_there_is_none_and_unset_what_it_removed() {
 fn add_of_a_directory_without_a_usable_file_says_so_in_a_sentence() {
     let prefix = prefix_of(&state(STATES[0]));
     fs::create_dir(prefix.path().join("nothing")).unwrap();
-    let ran = holdfast_in(prefix.path(), ["index", "add", "nothing"]);
-    assert_eq!(ran.code, 65, "{}", ran.err);
+    let ran = holdfast_in(prefix.path(), ["index", "add", "nothing"]).with_code(65);
     assert!(ran.out.starts_with("nothing has no usable file; no restart uses it\n"), "{}", ran.out);
 }
 
@@ -370,8 +351,6 @@ fn a_spec_names_the_prefix_directory_of_every_index_command() {
     assert_eq!(deleted["deleted"][0]["directory"], old);
     assert_eq!(index(&["prune", "--keep", "1", "--dry-run", "job.yaml"]).code, 0);
     assert_eq!(index(&["drop", "--dry-run", old, "job.yaml"]).code, 0);
-    let none = index(&["delete", "job.yaml"]);
-    assert!(none.code == 64 && none.err.contains("no checkpoint directory is given"), "{}", none.err);
-    let both = index(&["list", "job.yaml", "--prefix", "."]);
-    assert!(both.code == 64 && both.err.contains("cannot be used with"), "{}", both.err);
+    index(&["delete", "job.yaml"]).with_code(64).complains(&["no checkpoint directory is given"]);
+    index(&["list", "job.yaml", "--prefix", "."]).with_code(64).complains(&["cannot be used with"]);
 }

@@ -81,8 +81,7 @@ fn each_damaged_file_has_one_line_and_exit_code_is_65() {
     write("crc.scr", &flipped);
     write("empty.scr", b"");
     write("application.ckpt", b"data");
-    let ran = holdfast_in(directory.path(), ["inspect", "--check", "."]);
-    assert_eq!((ran.code, ran.err.as_str()), (65, ""));
+    let ran = holdfast_in(directory.path(), ["inspect", "--check", "."]).with_code(65).err_is("");
     let lines: Vec<&str> = ran.out.lines().collect();
     assert_eq!(lines.len(), 4, "{}", ran.out);
     for (line, (name, what)) in
@@ -90,8 +89,7 @@ fn each_damaged_file_has_one_line_and_exit_code_is_65() {
     {
         assert!(line.starts_with(&format!("./{name}.scr ")) && line.contains(what), "{line}");
     }
-    let ran = holdfast_in(directory.path(), ["inspect", "crc.scr"]);
-    assert_eq!((ran.code, ran.out.as_str()), (65, ""));
+    let ran = holdfast_in(directory.path(), ["inspect", "crc.scr"]).with_code(65).out_is("");
     assert!(ran.err.starts_with("error: crc.scr is not a readable SCR file: damaged"), "{}", ran.err);
 }
 
@@ -109,9 +107,7 @@ fn rejects_deeply_nested_hashes() {
     file.extend([0; 4]);
     file.extend(&packed);
     fs::write(&bomb, &file).unwrap();
-    let ran = holdfast([Path::new("inspect"), &bomb]);
-    assert_eq!(ran.code, 65);
-    assert!(ran.err.contains("nested deeper"), "{}", ran.err);
+    holdfast([Path::new("inspect"), &bomb]).with_code(65).complains(&["nested deeper"]);
     // A count of four billion elements, without any element.
     let mut claim = vec![0x95, 0x1f, 0xc3, 0xf5, 0, 1, 0, 1];
     claim.extend(24_u64.to_be_bytes());
@@ -122,9 +118,7 @@ fn rejects_deeply_nested_hashes() {
 
 #[test]
 fn missing_file_ends_with_69() {
-    let ran = holdfast(["inspect", "/nowhere/index.scr"]);
-    assert_eq!((ran.code, ran.out.as_str()), (69, ""));
-    assert!(ran.err.contains("/nowhere/index.scr"), "{}", ran.err);
+    holdfast(["inspect", "/nowhere/index.scr"]).with_code(69).out_is("").complains(&["/nowhere/index.scr"]);
     let directory = tempfile::tempdir().unwrap();
     let closed = directory.path().join("closed");
     fs::create_dir(&closed).unwrap();

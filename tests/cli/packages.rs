@@ -7,8 +7,7 @@ use crate::program::holdfast;
 
 #[test]
 fn completions_of_bash_know_commands_and_options() {
-    let ran = holdfast(["completions", "bash"]);
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let ran = holdfast(["completions", "bash"]).with_code(0).err_is("");
     let base = tempfile::tempdir().unwrap();
     let file = base.path().join("holdfast.bash");
     fs::write(&file, &ran.out).unwrap();

@@ -11,7 +11,7 @@ use holdfast::spec::declared_parameters as declared;
 use holdfast_testkit::fixtures;
 use tempfile::TempDir;
 
-use super::program::{Ran, command, run};
+use super::program::{Ran, command, run, without_parameters};
 
 const PAGE: &str = "docs/scr-parameters.md";
 const KEYS: &str = "cli/parameters.rs::parameter_sets_its_key";
@@ -203,15 +203,12 @@ fn parameter_without_effect_is_warned_about() {
 #[test]
 fn parameter_that_deletes_checkpoints_is_refused() {
     let directory = with_spec("  source: scr\n");
-    let ran = explained(directory.path(), &[("SCR_PREFIX_PURGE", "1")]);
-    assert_eq!(ran.code, 78);
-    assert!(ran.err.contains("SCR_PREFIX_PURGE is \"1\" (environment)"), "{}", ran.err);
-    assert!(ran.err.contains("holdfast index prune"), "{}", ran.err);
+    explained(directory.path(), &[("SCR_PREFIX_PURGE", "1")])
+        .with_code(78)
+        .complains(&["SCR_PREFIX_PURGE is \"1\" (environment)", "holdfast index prune"]);
     let conf = directory.path().join("user.conf");
     fs::write(&conf, "SCR_PREFIX_PURGE=1\n").unwrap();
-    let ran = explained(directory.path(), &[("SCR_CONF_FILE", conf.to_str().unwrap())]);
-    assert_eq!(ran.code, 78);
-    assert!(ran.err.contains("user.conf:1"), "{}", ran.err);
+    explained(directory.path(), &[("SCR_CONF_FILE", conf.to_str().unwrap())]).with_code(78).complains(&["user.conf:1"]);
     assert_eq!(explained(directory.path(), &[("SCR_PREFIX_PURGE", "0")]).code, 0);
 }
 
@@ -230,8 +227,7 @@ fn restart_from_prefix_needs_a_source_whose_ranks_open_files_and_no_container() 
     }
     for checkpoint in ["  source: variables\n", "  flush: {container: {kind: sion}}\n"] {
         let directory = with_spec(&format!("{checkpoint}  restart: {{from_prefix: true}}\n"));
-        let ran = explained(directory.path(), &[]);
-        assert!(ran.code == 78 && ran.err.contains("checkpoint.restart.from_prefix: `"), "{}", ran.err);
+        explained(directory.path(), &[]).with_code(78).complains(&["checkpoint.restart.from_prefix: `"]);
     }
 }
 
@@ -325,8 +321,7 @@ fn prefix_of_the_environment_instead_of_that_of_the_spec_is_reported() {
     }
     assert_eq!(with(&["check", "job.yaml"], "of-spec").err, "");
     // Without a spec it is the directory that the command uses.
-    let ran = with(&["status"], "other");
-    assert!(ran.code == 69 && ran.err.contains(&path("other")), "{}", ran.err);
+    with(&["status"], "other").with_code(69).complains(&[&path("other")]);
 }
 
 /// An installation of the program with this site file; returns the program.
@@ -347,14 +342,8 @@ fn installed(directory: &TempDir, site: &str) -> (PathBuf, String) {
 /// Runs an installed program on a spec with these lines below `checkpoint:`.
 fn run_installed(program: &Path, spec: &Path, checkpoint: &str, words: &[&str], variables: &[(&str, &str)]) -> Ran {
     fs::write(spec, format!("run: {{nodes: 4, command: [/bin/true]}}\ncheckpoint:\n{checkpoint}")).unwrap();
-    // The environment of `command`, with the installed program.
-    let clean = command(["--version"]);
-    let mut command = Command::new(program);
-    command.args(words).arg(spec).envs(variables.iter().copied());
-    clean.get_envs().filter(|(_, value)| value.is_none()).for_each(|(name, _)| {
-        command.env_remove(name);
-    });
-    run(&mut command)
+    let mut command = without_parameters(Command::new(program));
+    run(command.args(words).arg(spec).envs(variables.iter().copied()))
 }
 
 #[test]
@@ -369,8 +358,7 @@ fn data_without_protection_needs_the_permission_of_the_site() {
     };
     let no_permission = [("SCR_CONF_FILE", user.to_str().unwrap()), ("HOLDFAST_PLAIN_DATA", "1")];
     for words in [["check"], ["run"]] {
-        let ran = with("plain", &words, &no_permission);
-        assert!(ran.code == 78 && ran.err.contains(refusal), "{words:?}: {}", ran.err);
+        with("plain", &words, &no_permission).with_code(78).complains(&[refusal]);
     }
     let ran = with("plain", &["check"], &no_permission[..1]);
     assert!(ran.err.contains("HOLDFAST_PLAIN_DATA") && ran.err.contains("user.conf:1"), "{}", ran.err);
@@ -405,8 +393,7 @@ fn site_file_fixes_settings_against_spec_and_environment() {
     // A spec that repeats the values is accepted.
     let same = "  control: {base: /var/run}\n  cache: [{base: /ssd, keep: 2}]\n  \
                 flush: {mode: async, bandwidth: 1MiB/s}\n";
-    let ran = run_with(same, &["check"], &[]);
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    run_with(same, &["check"], &[]).with_code(0).err_is("");
     for (checkpoint, place, message) in [
         (
             "  control: {base: /mine}\n",
@@ -553,7 +540,8 @@ fn each_parameter_has_a_test_that_exists() {
         let (file, name) = shown_by(declaration).split_once("::").unwrap();
         let path = root().join("tests").join(file);
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert!(text.contains(&format!("#[test]\nfn {name}()")), "there is no test {name} in {file}");
+        let is_test = |attribute: &str| text.contains(&format!("{attribute}\nfn {name}("));
+        assert!(is_test("#[test]") || is_test("#[test(unchecked)]"), "there is no test {name} in {file}");
     }
 }
 

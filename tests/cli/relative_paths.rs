@@ -33,17 +33,13 @@ fn text(path: &Path) -> String {
 fn a_spec_is_one_job_wherever_it_is_run_and_shown() {
     let directory = with_spec(&format!("prefix: out\n{LOCAL}"));
     let prefix = text(&directory.path().join("specs/out"));
-    let ran = holdfast_in(directory.path(), ["run", "specs/job.yaml"]);
-    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    holdfast_in(directory.path(), ["run", "specs/job.yaml"]).with_code(0);
     let again = about(&directory, "elsewhere", &["run"]);
     assert_eq!(again.code, 0, "{}{}", again.out, again.err);
     assert!(again.out.contains("finished in an earlier run") && again.out.contains(&prefix), "{}", again.out);
     for called_in in ["", "specs", "elsewhere"] {
-        let status = about(&directory, called_in, &["status", "--json"]);
-        assert_eq!(status.code, 0, "{}{}", status.out, status.err);
-        assert!(status.out.contains(&prefix), "{}", status.out);
-        let check = about(&directory, called_in, &["check"]);
-        assert!(check.code == 0 && check.out.contains(&format!("; prefix {prefix}\n")), "{}", check.out);
+        about(&directory, called_in, &["status", "--json"]).with_code(0).prints(&[&prefix]);
+        about(&directory, called_in, &["check"]).with_code(0).prints(&[&format!("; prefix {prefix}\n")]);
         assert_eq!(about(&directory, called_in, &["check", "--json"]).json()["prefix"], prefix.as_str());
         let explained = about(&directory, called_in, &["check", "--explain"]);
         assert!(explained.out.contains(&prefix), "{}", explained.out);
@@ -80,8 +76,9 @@ fn without_a_spec_and_for_scr_prefix_the_working_directory_is_the_base() {
     let spec = directory.path().join("specs/job.yaml");
     let checked = run(command(["check".as_ref(), spec.as_os_str()]).current_dir(&here).env("SCR_PREFIX", "given"));
     assert!(checked.out.contains(&text(&here.join("given"))), "{}{}", checked.out, checked.err);
-    let plan = run(command(["run", "--dry-run", "--", "true"]).current_dir(&here));
-    assert!(plan.code == 0 && plan.out.contains(&format!("prefix {}", here.display())), "{}{}", plan.out, plan.err);
+    run(command(["run", "--dry-run", "--", "true"]).current_dir(&here))
+        .with_code(0)
+        .prints(&[&format!("prefix {}", here.display())]);
 }
 
 #[test]

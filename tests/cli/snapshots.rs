@@ -47,8 +47,7 @@ fn help() {
     ];
     for words in commands {
         let name = format!("help {}", words.join(" ")).trim().replace(' ', "-");
-        let ran = holdfast(here.path(), &[words, &["--help"]].concat());
-        assert_eq!(ran.code, 0, "{words:?}");
+        let ran = holdfast(here.path(), &[words, &["--help"]].concat()).with_code(0);
         assert_matches(here.path(), &name, &ran.out);
     }
 }
@@ -75,8 +74,7 @@ relaunch: {attempts: -1}
 #[test]
 fn a_job_from_its_first_line_to_its_index() {
     let here = directory("job.yaml", JOB);
-    let ran = holdfast(here.path(), &["run", "job.yaml"]);
-    assert_eq!(ran.code, 0, "{}", ran.err);
+    let ran = holdfast(here.path(), &["run", "job.yaml"]).with_code(0);
     // Agents and the launcher report concurrently: the order of lines may differ.
     let mut events: Vec<_> = ran.err.lines().map(|line| line.splitn(3, ' ').nth(2).unwrap_or(line)).collect();
     events.sort_unstable();

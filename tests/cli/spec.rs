@@ -8,12 +8,13 @@ use std::time::Duration;
 use holdfast::allocation::ssh::hosts::SshSettings;
 use holdfast::launch::registry::registered;
 use holdfast::spec::{
-    Environment, ExitAction, FaultAction, FaultMoment, FaultNode, FaultPhase, InjectedFault, JobSpec, MAX_BYTES,
-    Origin, Settings,
+    Environment, ExitAction, FaultAction, FaultMoment, InjectedFault, JobSpec, MAX_BYTES, NodeReference, Origin,
+    Settings,
 };
 use holdfast_core::redundancy::numbers::SET_SIZE;
 use holdfast_core::redundancy::rs;
 use holdfast_model::{CheckpointId, CrcOnCopy, Scheme};
+use holdfast_wire::run::FaultPoint;
 use proptest::prelude::*;
 
 const MINIMAL: &str = "run: {command: [./app]}\n";
@@ -120,8 +121,8 @@ fn parses_all_kinds_of_values() {
     );
     assert_eq!(spec.allocation.time_limit, Some(Duration::from_secs(5400)));
     assert_eq!(faults(&spec)[0].moment, FaultMoment::After(Duration::from_millis(250)));
-    assert_eq!(faults(&spec)[1].action, FaultAction::KillAgent(FaultNode::Name("node2".into())));
-    let encode = FaultMoment::During { phase: FaultPhase::Encode, checkpoint: Some(CheckpointId(3)) };
+    assert_eq!(faults(&spec)[1].action, FaultAction::KillAgent(NodeReference::Name("node2".into())));
+    let encode = FaultMoment::During { phase: FaultPoint::Encode, checkpoint: Some(CheckpointId(3)) };
     assert_eq!(faults(&spec)[1].moment, encode);
     let step = &spec.steps[0];
     assert_eq!((step.name.as_str(), step.run.ranks), ("big", 8));

@@ -90,9 +90,7 @@ fn the_batch_script_in_the_manuals_is_the_one_that_the_cluster_runs() {
 #[test]
 fn help_of_every_command_has_examples() {
     for words in COMMANDS {
-        let ran = holdfast(words.iter().copied().chain(["--help"]));
-        assert_eq!(ran.code, 0, "{words:?}");
-        assert!(ran.out.contains("Examples:"), "{words:?}:\n{}", ran.out);
+        let ran = holdfast(words.iter().copied().chain(["--help"])).with_code(0).prints(&["Examples:"]);
         let name = words.join(" ");
         let examples = ran.out.split("Examples:").nth(1).unwrap();
         assert!(examples.contains(&name), "{words:?}:\n{examples}");
@@ -107,9 +105,7 @@ fn usage_error_ends_with_64_and_nearest_spelling() {
     for arguments in
         [&["chekc"][..], &["check"], &["check", "--explian", "x"], &["index"], &["run"], &["halt", "set"], &[]]
     {
-        let ran = holdfast(arguments);
-        assert_eq!((ran.code, ran.out.as_str()), (64, ""), "{arguments:?}");
-        assert!(ran.err.contains("Usage:"), "{arguments:?}: {}", ran.err);
+        holdfast(arguments).with_code(64).out_is("").complains(&["Usage:"]);
     }
     assert!(holdfast(["chekc"]).err.contains("'check'"));
     assert!(holdfast(["check", "--explian", "x"]).err.contains("'--explain'"));

@@ -1,6 +1,6 @@
 //! Ranks that fail or hang, and full caches.
 
-use holdfast_testkit::cluster::{heat, heat_of};
+use holdfast_testkit::cluster::{Cluster, assert_contains, heat, heat_of};
 
 /// Sends a signal to the rank on a node after the third checkpoint, and checks how the job continues.
 fn rank_dies_of(name: &str, signal: &str, number: u32) {
@@ -11,8 +11,7 @@ fn rank_dies_of(name: &str, signal: &str, number: u32) {
     let kill = format!("pkill -{signal} -f '[h]oldfast example'");
     cluster.on("n2", &format!("{kill}; {kill}"));
     let output = job.finish_well();
-    assert!(output.contains(&format!("rank 1 ended with signal {number}")), "{output}");
-    assert!(output.contains("generation 2 launched"), "{output}");
+    assert_contains(&output, &[&format!("rank 1 ended with signal {number}"), "generation 2 launched"]);
     assert!(!output.contains("is down"), "no node is excluded:\n{output}");
     assert!(!output.contains("moved"), "every rank stays on its node:\n{output}");
 }
@@ -27,22 +26,19 @@ fn segfault_of_one_rank_relaunches_on_same_nodes() {
     rank_dies_of("segfault", "SEGV", 11);
 }
 
-#[test]
-fn repeated_exit_code_of_one_rank_ends_job() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn repeated_exit_code_of_one_rank_ends_job(cluster: &Cluster) {
     let arguments = ["--steps", "120", "--exit-at", "25", "--exit-code", "3", "--exit-rank", "2"];
     let more = "relaunch: {no_progress_limit: 2}";
     let job = cluster.submit("exit-code", &heat_of(&arguments, more), "--nodes=4 --time=10", "holdfast run job.yaml");
     let (output, code) = job.finish();
-    assert!(output.contains("rank 2 ended with exit code 3"), "{output}");
-    assert!(output.contains("generation 2 launched") && output.contains("generation 3 launched"), "{output}");
+    assert_contains(&output, &["rank 2 ended with exit code 3", "generation 2 launched", "generation 3 launched"]);
     assert!(![0, 75].contains(&code), "another allocation would not help: {code}\n{output}");
     assert!(output.contains("heat-run/scr."), "the newest checkpoint was drained:\n{output}");
 }
 
-#[test]
-fn cache_of_one_node_that_is_full_later_costs_no_node() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn cache_of_one_node_that_is_full_later_costs_no_node(cluster: &Cluster) {
     for node in ["n1", "n2", "n3", "n4", "n5", "n6"] {
         cluster.on(node, "rm -rf /small/*");
     }
@@ -55,19 +51,16 @@ fn cache_of_one_node_that_is_full_later_costs_no_node() {
     assert!(!output.contains("generation 2 launched"), "{output}");
 }
 
-#[test]
-fn reports_missing_program_before_agents_start() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn reports_missing_program_before_agents_start(cluster: &Cluster) {
     let spec = heat("").replace("command: [holdfast,", "command: [./no-such-program,");
     let job = cluster.submit("missing", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
-    let (output, code) = job.finish();
-    assert_eq!(code, 78, "{output}");
+    let output = job.finish_with(78);
     assert!(output.contains("no-such-program"), "{output}");
 }
 
-#[test]
-fn hang_of_rank_is_detected_with_stack_and_relaunched() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn hang_of_rank_is_detected_with_stack_and_relaunched(cluster: &Cluster) {
     let arguments = ["--steps", "120", "--hang-at", "40", "--hang-rank", "2", "--hang-once", "/pfs/hang/hung"];
     let spec = heat_of(&arguments, "health: {hang_after: 2s}");
     let job = cluster.submit("hang", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");

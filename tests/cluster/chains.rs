@@ -97,13 +97,12 @@ fn every_run_continued(job: &Job<'_>, runs: usize) {
     assert_eq!((ends.len(), restarts(job)), (runs, expected), "{output}");
 }
 
-#[test]
-fn requeue_command_submits_every_next_allocation_once_until_the_job_is_finished() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn requeue_command_submits_every_next_allocation_once_until_the_job_is_finished(cluster: &Cluster) {
     let requeue = "requeue: {command: [sbatch, job.sbatch]}";
     // Slurm's timer sends the warning signal 20 to 50 s after the start.
     let options = "--time=2 --signal=B:TERM@70";
-    let job = submit(&cluster, "chain", ("job.sbatch", SCRIPT), requeue, options);
+    let job = submit(cluster, "chain", ("job.sbatch", SCRIPT), requeue, options);
     wait_for_progress_of_run(&job, 1);
     until("the second allocation", || job.allocations().len() == 2);
     // The ranks were not ended by a signal: they took a checkpoint after the signal, and ended with it.
@@ -125,10 +124,9 @@ fn requeue_command_submits_every_next_allocation_once_until_the_job_is_finished(
     assert_eq!(submitted, expected);
 }
 
-#[test]
-fn slurm_requeues_the_job_with_the_same_id() {
-    let cluster = super::cluster();
-    let job = submit(&cluster, "requeued", ("job.sbatch", SCRIPT), "requeue: {slurm: true}", "--requeue");
+#[test(crate::cluster)]
+fn slurm_requeues_the_job_with_the_same_id(cluster: &Cluster) {
+    let job = submit(cluster, "requeued", ("job.sbatch", SCRIPT), "requeue: {slurm: true}", "--requeue");
     signal_first_run(&job);
     second_run_after_requeue_finishes(&job);
     let begun = all(&job, "job_started");
@@ -136,19 +134,17 @@ fn slurm_requeues_the_job_with_the_same_id() {
     assert_eq!(all(&job, "requeue_failed"), Vec::<Value>::new());
 }
 
-#[test]
-fn requeue_exit_of_slurm_runs_the_documented_script_again() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn requeue_exit_of_slurm_runs_the_documented_script_again(cluster: &Cluster) {
     let _configured = cluster.configure("RequeueExit=75");
-    let job = submit(&cluster, "requeue-exit", ("job.sbatch", SCRIPT), "", "--requeue");
+    let job = submit(cluster, "requeue-exit", ("job.sbatch", SCRIPT), "", "--requeue");
     signal_first_run(&job);
     second_run_after_requeue_finishes(&job);
 }
 
-#[test]
-fn manual_script_submits_the_next_allocation_after_75_only() {
-    let cluster = super::cluster();
-    let job = submit(&cluster, "manual-chain", ("manual.sbatch", MANUAL), "", "");
+#[test(crate::cluster)]
+fn manual_script_submits_the_next_allocation_after_75_only(cluster: &Cluster) {
+    let job = submit(cluster, "manual-chain", ("manual.sbatch", MANUAL), "", "");
     signal_first_run(&job);
     ended_with(&job, &[75, 0]);
     every_run_continued(&job, 2);

@@ -1,25 +1,22 @@
 //! The allocation ends before the job: time limits, signals.
 
-use holdfast_testkit::cluster::{heat, heat_of, submit_and_wait};
+use holdfast_testkit::cluster::{Cluster, assert_contains, heat, heat_of, submit_and_wait};
 
 const LONG: [&str; 2] = ["--steps", "5000"];
 
-#[test]
-fn halts_and_drains_before_allocation_ends_also_after_change() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn halts_and_drains_before_allocation_ends_also_after_change(cluster: &Cluster) {
     let more = "halt: {before_end: 45s}\ncheckpoint: {flush: {every: 0}}";
     let job = cluster.submit("time-limit", &heat_of(&LONG, more), "--nodes=5 --time=10", "holdfast run job.yaml");
     job.wait_for("checkpoint 2 protected");
     cluster.on("ctl", &format!("scontrol update JobId={} TimeLimit=1", job.id));
     job.wait_for("the allocation now ends at");
-    let (output, code) = job.finish();
-    assert_eq!(code, 75, "{output}");
+    let output = job.finish_with(75);
     assert!(output.contains("complete in") || output.contains("heat-run/scr."), "{output}");
 }
 
-#[test]
-fn cancelled_job_drains_before_slurm_kills_it() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn cancelled_job_drains_before_slurm_kills_it(cluster: &Cluster) {
     let more = "checkpoint: {flush: {every: 0}}";
     let job = cluster.submit("cancelled", &heat_of(&LONG, more), "--nodes=5 --time=10", "exec holdfast run job.yaml");
     job.wait_for("checkpoint 4 protected");
@@ -27,8 +24,7 @@ fn cancelled_job_drains_before_slurm_kills_it() {
     job.run(&format!("scancel {}", job.id));
     job.wait_for("took ");
     let output = job.output();
-    assert!(output.contains("exit code 75") && output.contains("halted by SIGTERM"), "{output}");
-    assert!(output.contains("is complete in the prefix directory"), "{output}");
+    assert_contains(&output, &["exit code 75", "halted by SIGTERM", "is complete in the prefix directory"]);
     assert!(!output.contains("is down"), "an agent ended too early:\n{output}");
     // The reported checkpoint exists, is intact, and is not older than the observed one.
     let newest = |text: &str| {
@@ -43,9 +39,8 @@ fn cancelled_job_drains_before_slurm_kills_it() {
     }
 }
 
-#[test]
-fn signal_of_batch_script_halts_job_and_is_ignored_by_agents() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn signal_of_batch_script_halts_job_and_is_ignored_by_agents(cluster: &Cluster) {
     let job = cluster.submit("warning", &heat_of(&LONG, ""), "--nodes=5 --time=10", "exec holdfast run job.yaml");
     job.wait_for("checkpoint 2 protected");
     // To all steps, as `#SBATCH --signal=USR1@120` without the B: it kills the ranks, which do not handle it.
@@ -92,9 +87,8 @@ fn ranks_of_mpirun_handle_sigterm() {
     saves_on_sigterm("sigterm-mpirun", "launcher: mpirun, ", "OMPI_COMM_WORLD_RANK");
 }
 
-#[test]
-fn next_allocation_restarts_after_signal() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn next_allocation_restarts_after_signal(cluster: &Cluster) {
     let job = cluster.submit(
         "signal",
         &heat(""),
@@ -105,11 +99,9 @@ wait $wait_for; wait $wait_for",
     );
     job.wait_for("checkpoint 4 protected");
     cluster.on("ctl", &format!("scancel --batch --signal=TERM {}", job.id));
-    let (output, code) = job.finish();
-    assert_eq!(code, 75, "{output}");
+    let output = job.finish_with(75);
     assert!(output.contains("SIGTERM"), "{output}");
     let again = submit_and_wait("--output=second --nodes=4 --ntasks-per-node=1 --time=10 job.sbatch");
     let second = job.run(&format!("{again}; cat second"));
-    assert!(second.contains("restarted from checkpoint"), "{second}");
-    assert!(second.contains("exit code 0"), "{second}");
+    assert_contains(&second, &["restarted from checkpoint", "exit code 0"]);
 }

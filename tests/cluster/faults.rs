@@ -1,10 +1,9 @@
 //! Faults that are injected on the nodes of a Slurm job, by its agents.
 
-use holdfast_testkit::cluster::heat;
+use holdfast_testkit::cluster::{Cluster, heat};
 
-#[test]
-fn a_node_that_an_injected_fault_takes_along_is_replaced_and_nothing_runs_without_permission() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn a_node_that_an_injected_fault_takes_along_is_replaced_and_nothing_runs_without_permission(cluster: &Cluster) {
     let faults = "{manager: slurm, faults: [{node: 2, after_checkpoint: 3}]}";
     let spec = heat("").replace("{manager: slurm}", faults);
     let submit = |name: &str, work: &str| cluster.submit(name, &spec, "--nodes=6 --time=10", work);

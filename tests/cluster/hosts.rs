@@ -1,6 +1,6 @@
 //! `manager: ssh`: the same machines without Slurm, and the causes that make a host unusable.
 
-use holdfast_testkit::cluster::{Cluster, Job, NODES, until};
+use holdfast_testkit::cluster::{Cluster, Job, NODES, assert_contains, until};
 
 use crate::nodes::goes_on_with_fewer_nodes;
 
@@ -42,10 +42,9 @@ fn no_agents(cluster: &Cluster) {
     }
 }
 
-#[test]
-fn job_on_hosts_succeeds_and_leaves_nothing_behind() {
-    let cluster = super::cluster();
-    let job = heat(&cluster, "ssh-well");
+#[test(crate::cluster)]
+fn job_on_hosts_succeeds_and_leaves_nothing_behind(cluster: &Cluster) {
+    let job = heat(cluster, "ssh-well");
     let output = job.finish_well();
     assert!(output.contains("2 spare"), "{output}");
     job.assert_nothing_left_on(&NODES);
@@ -53,29 +52,25 @@ fn job_on_hosts_succeeds_and_leaves_nothing_behind() {
     assert!(log.contains("ready"), "the agents' logs are with the other logs: {log}");
 }
 
-#[test]
-fn spare_replaces_lost_host_with_rebuilt_checkpoint() {
-    let cluster = super::cluster();
-    let job = heat(&cluster, "ssh-killed");
+#[test(crate::cluster)]
+fn spare_replaces_lost_host_with_rebuilt_checkpoint(cluster: &Cluster) {
+    let job = heat(cluster, "ssh-killed");
     job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n3");
     let output = job.finish_well();
-    assert!(output.contains("node failure: n3"), "{output}");
-    assert!(output.contains("rebuilt: rank") && output.contains("moved: rank 2\n"), "{output}");
+    assert_contains(&output, &["node failure: n3", "rebuilt: rank", "moved: rank 2\n"]);
 }
 
-#[test]
-fn run_goes_on_with_fewer_hosts_and_more_ranks_on_one() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn run_goes_on_with_fewer_hosts_and_more_ranks_on_one(cluster: &Cluster) {
     let spec = spec("['n[1-4]']", "", "relaunch: {min_nodes: 3}");
-    let job = start(&cluster, "ssh-fewer", &spec, "holdfast run job.yaml");
-    goes_on_with_fewer_nodes(&cluster, &job);
+    let job = start(cluster, "ssh-fewer", &spec, "holdfast run job.yaml");
+    goes_on_with_fewer_nodes(cluster, &job);
 }
 
-#[test]
-fn frozen_host_is_replaced_and_its_processes_end_when_it_resumes() {
-    let cluster = super::cluster();
-    let job = heat(&cluster, "ssh-paused");
+#[test(crate::cluster)]
+fn frozen_host_is_replaced_and_its_processes_end_when_it_resumes(cluster: &Cluster) {
+    let job = heat(cluster, "ssh-paused");
     job.wait_for("checkpoint 3 protected");
     cluster.docker("pause", "n2");
     job.wait_for("generation 2 launched");
@@ -88,10 +83,9 @@ fn frozen_host_is_replaced_and_its_processes_end_when_it_resumes() {
     assert!(output.contains("n2 is down"), "{output}");
 }
 
-#[test]
-fn killed_agent_is_restarted_over_ssh_and_ranks_continue() {
-    let cluster = super::cluster();
-    let job = heat(&cluster, "ssh-agent-killed");
+#[test(crate::cluster)]
+fn killed_agent_is_restarted_over_ssh_and_ranks_continue(cluster: &Cluster) {
+    let job = heat(cluster, "ssh-agent-killed");
     job.wait_for("checkpoint 3 protected");
     cluster.on("n3", "pkill -9 -f '[h]oldfast agent'");
     job.wait_for("n3: agent lost");
@@ -99,22 +93,20 @@ fn killed_agent_is_restarted_over_ssh_and_ranks_continue() {
     assert!(!output.contains("is down") && !output.contains("generation 2"), "{output}");
 }
 
-#[test]
-fn next_orchestrator_takes_over_on_hosts() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn next_orchestrator_takes_over_on_hosts(cluster: &Cluster) {
     let work = "holdfast run job.yaml; echo \"first ended with $?\"; holdfast run job.yaml";
-    let job = start(&cluster, "ssh-took-over", &spec(ALL, "", ""), work);
+    let job = start(cluster, "ssh-took-over", &spec(ALL, "", ""), work);
     job.wait_for("checkpoint 3 protected");
     cluster.on("ctl", "pkill -9 -f '^holdfast run'");
     job.wait_for("first ended with 137");
     let output = job.finish_well();
     assert!(!output.contains("generation 2"), "the generation is taken over, not relaunched:\n{output}");
-    no_agents(&cluster);
+    no_agents(cluster);
 }
 
-#[test]
-fn signal_of_orchestrator_runs_handlers_of_ranks_on_hosts() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn signal_of_orchestrator_runs_handlers_of_ranks_on_hosts(cluster: &Cluster) {
     let script = "trap 'echo state >saved-$HOLDFAST_RANK; exit 0' TERM; touch ready-$HOLDFAST_RANK; \
                   while :; do sleep 0.1; done";
     let spec = format!(
@@ -122,20 +114,18 @@ fn signal_of_orchestrator_runs_handlers_of_ranks_on_hosts() {
          allocation: {{hosts: ['n[1-4]'], ssh: {{known_hosts: known_hosts}}}}\n\
          run: {{launcher: ssh, ranks: 4, command: [sh, -c, {script:?}]}}\n"
     );
-    let job = start(&cluster, "ssh-sigterm", &spec, "holdfast run job.yaml");
+    let job = start(cluster, "ssh-sigterm", &spec, "holdfast run job.yaml");
     until("the handlers", || job.run("ls").matches("ready-").count() == 4);
     cluster.on("ctl", "pkill -TERM -f '^holdfast run'");
-    let (output, code) = job.finish();
-    assert_eq!(code, 75, "{output}");
+    let output = job.finish_with(75);
     assert!(output.contains("SIGTERM to the ranks") && output.contains("halted by SIGTERM"), "{output}");
     assert_eq!(job.run("cat saved-0 saved-1 saved-2 saved-3").matches("state").count(), 4, "{output}");
     assert!(job.events().iter().all(|event| event["event"] != "rank_failed"), "{output}");
-    no_agents(&cluster);
+    no_agents(cluster);
 }
 
-#[test]
-fn second_run_on_hosts_restarts_from_kept_caches_after_signal() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn second_run_on_hosts_restarts_from_kept_caches_after_signal(cluster: &Cluster) {
     let slow = spec(ALL, "", "")
         .replace("command: [holdfast,", "command: [sh, -c, 'exec \"$@\" --step-delay $(cat delay)', sh, holdfast,");
     let known = cluster.known_hosts("ed25519");
@@ -152,9 +142,8 @@ fn second_run_on_hosts_restarts_from_kept_caches_after_signal() {
     job.assert_nothing_left_on(&NODES);
 }
 
-#[test]
-fn reports_exit_code_and_signal_of_ranks_on_hosts() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn reports_exit_code_and_signal_of_ranks_on_hosts(cluster: &Cluster) {
     // The other rank does not end by itself: its end could be reported first.
     let command = "[ $HOLDFAST_GENERATION = 1 ] || exit 0; [ $HOLDFAST_RANK != 1 ] || kill -SEGV $$; exec sleep 600";
     let spec = format!(
@@ -162,9 +151,8 @@ fn reports_exit_code_and_signal_of_ranks_on_hosts() {
          allocation: {{hosts: [n1, n2], ssh: {{known_hosts: known_hosts}}}}\n\
          run: {{launcher: ssh, ranks: 2, command: [sh, -c, '{command}']}}\n"
     );
-    let job = start(&cluster, "ssh-segfault", &spec, "holdfast run job.yaml");
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    let job = start(cluster, "ssh-segfault", &spec, "holdfast run job.yaml");
+    let output = job.finish_with(0);
     assert!(output.contains("rank 1 ended with signal 11") && output.contains("generation 2 launched"), "{output}");
     assert!(!output.contains("is down"), "no host is excluded:\n{output}");
     drop(job);
@@ -176,21 +164,20 @@ fn reports_exit_code_and_signal_of_ranks_on_hosts() {
          allocation: {{hosts: [n1, n2], ssh: {{known_hosts: known_hosts}}}}\n\
          run: {{launcher: ssh, ranks: 2, command: [sh, -c, '{command}']}}\n"
     );
-    let job = start(&cluster, "ssh-code", &spec, "holdfast --verbose run job.yaml");
+    let job = start(cluster, "ssh-code", &spec, "holdfast --verbose run job.yaml");
     let (output, _) = job.finish();
     for line in ["[0] I am 0 on n1", "[1] I am 1 on n2", "rank 1 ended with exit code 1"] {
         assert!(output.contains(line), "{line}:\n{output}");
     }
 }
 
-#[test]
-fn excludes_unusable_hosts_with_reasons_and_runs_on_others() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn excludes_unusable_hosts_with_reasons_and_runs_on_others(cluster: &Cluster) {
     cluster.docker("pause", "n6");
     let address = cluster.on("n1", "hostname -i").split_whitespace().next().unwrap().to_owned();
     let hosts = format!("[n1, n2, n3, n4, 'n5:2223', n6, root@ctl, no-such-host, {address}]");
     let spec = spec(&hosts, "connect_timeout: 2s", "");
-    let job = start(&cluster, "ssh-some", &spec, "holdfast run job.yaml");
+    let job = start(cluster, "ssh-some", &spec, "holdfast run job.yaml");
     let output = job.finish_well();
     let reasons = [
         ("n5", "n5 refuses connections on port 2223"),
@@ -206,39 +193,34 @@ fn excludes_unusable_hosts_with_reasons_and_runs_on_others() {
     assert!(output.contains("generation 1 on n1 n2 n3 n4, 0 spare"), "{output}");
 }
 
-#[test]
-fn shows_unknown_host_key_and_starts_nothing() {
-    let cluster = super::cluster();
-    let output = refusal(&cluster, "ssh-unknown", &spec(ALL, "", ""), "# empty\n");
+#[test(crate::cluster)]
+fn shows_unknown_host_key_and_starts_nothing(cluster: &Cluster) {
+    let output = refusal(cluster, "ssh-unknown", &spec(ALL, "", ""), "# empty\n");
     let fingerprint = cluster.on("ctl", "ssh-keygen -l -f /etc/ssh/ssh_host_ed25519_key.pub");
     let fingerprint = fingerprint.split_whitespace().nth(1).unwrap();
     assert!(output.contains("the host key of n1 is not known") && output.contains(fingerprint), "{output}");
     assert!(output.contains("ssh-keyscan n1 >>/pfs/ssh-unknown/known_hosts"), "{output}");
 }
 
-#[test]
-fn changed_host_key_is_an_error_with_known_hosts_line() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn changed_host_key_is_an_error_with_known_hosts_line(cluster: &Cluster) {
     let other = cluster.on("ctl", "cat /home/user1/.ssh/id_ed25519.pub");
     let known = format!("# the hosts\nn1,n2,n3,n4,n5,n6 {other}");
-    let output = refusal(&cluster, "ssh-changed", &spec(ALL, "", ""), &known);
+    let output = refusal(cluster, "ssh-changed", &spec(ALL, "", ""), &known);
     assert!(output.contains("THE HOST KEY OF n1 HAS CHANGED"), "{output}");
-    assert!(output.contains("/pfs/ssh-changed/known_hosts:2"), "{output}");
-    assert!(output.contains("ssh-keygen -f /pfs/ssh-changed/known_hosts -R 'n1'"), "{output}");
+    assert_contains(&output, &["/pfs/ssh-changed/known_hosts:2", "ssh-keygen -f /pfs/ssh-changed/known_hosts -R 'n1'"]);
 }
 
-#[test]
-fn accepts_host_known_by_rsa_key_or_hashed_name() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn accepts_host_known_by_rsa_key_or_hashed_name(cluster: &Cluster) {
     let known = cluster.known_hosts("rsa");
     let files = [("job.yaml", &*spec(ALL, "", "")), ("known_hosts", &*known)];
     let work = "ssh-keygen -q -H -f known_hosts && grep -q '^|1|' known_hosts && holdfast run job.yaml";
     cluster.without_slurm("ssh-rsa", &files, work).finish_well();
 }
 
-#[test]
-fn key_with_passphrase_works_through_ssh_agent() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn key_with_passphrase_works_through_ssh_agent(cluster: &Cluster) {
     let known = cluster.known_hosts("ed25519");
     let files = [("job.yaml", &*spec(ALL, "identity: key", "")), ("known_hosts", &*known)];
     let keys = "cp ~/.ssh/id_ed25519 key && cp ~/.ssh/id_ed25519.pub key.pub && ssh-keygen -q -p -f key -N secret";
@@ -252,11 +234,10 @@ fn key_with_passphrase_works_through_ssh_agent() {
     cluster.without_slurm("ssh-phrase", &files, &work).finish_well();
 }
 
-#[test]
-fn reports_host_without_program_or_with_other_version() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn reports_host_without_program_or_with_other_version(cluster: &Cluster) {
     let known = cluster.known_hosts("ed25519");
-    let output = refusal(&cluster, "ssh-missing", &spec(ALL, "program: /opt/none/holdfast", ""), &known);
+    let output = refusal(cluster, "ssh-missing", &spec(ALL, "program: /opt/none/holdfast", ""), &known);
     assert!(output.contains("n1 has no program /opt/none/holdfast that can be run"), "{output}");
     let old = "#!/bin/sh\n[ \"$1\" = --version ] && echo holdfast 0.0.9 && exit\necho unknown command >&2; exit 64\n";
     let spec = spec(ALL, "program: /pfs/ssh-old/holdfast", "");
@@ -267,26 +248,24 @@ fn reports_host_without_program_or_with_other_version() {
     assert!(output.contains("n1 has Holdfast 0.0.9 at /pfs/ssh-old/holdfast, and this is"), "{output}");
 }
 
-#[test]
-fn rejects_prefix_that_differs_on_hosts() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn rejects_prefix_that_differs_on_hosts(cluster: &Cluster) {
     let known = cluster.known_hosts("ed25519");
     cluster.on("n1", "install -d -o user1 -g user1 /tmp/own-run");
     let spec = spec(ALL, "", "").replace("./heat-run", "/tmp/own-run");
-    let output = refusal(&cluster, "ssh-unshared", &spec, &known);
+    let output = refusal(cluster, "ssh-unshared", &spec, &known);
     cluster.on("n1", "rm -rf /tmp/own-run");
     cluster.on("ctl", "rm -rf /tmp/own-run");
     assert!(output.contains("/tmp/own-run on n1 differs from this machine (a different directory"), "{output}");
     assert!(output.contains("/tmp/own-run on n2 differs from this machine (does not exist"), "{output}");
 }
 
-#[test]
-fn site_commands_run_on_hosts_and_failed_health_test_excludes_host() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn site_commands_run_on_hosts_and_failed_health_test_excludes_host(cluster: &Cluster) {
     let more = "before:\n  - {command: [sh, -c, 'echo \"$HOLDFAST_NODE is $(hostname)\" >>$HOLDFAST_PREFIX/been'], \
     on: all}\n\
                 health: {command: [sh, -c, 'test $(hostname) != n2']}\n";
-    let job = start(&cluster, "ssh-site", &spec(ALL, "", more), "holdfast run job.yaml");
+    let job = start(cluster, "ssh-site", &spec(ALL, "", more), "holdfast run job.yaml");
     let output = job.finish_well();
     let mut been: Vec<String> = job.run("cat heat-run/been").lines().map(str::to_owned).collect();
     been.sort();

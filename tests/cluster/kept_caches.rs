@@ -1,7 +1,7 @@
 //! Several runs in one allocation: another run of a job continues in the caches that the one before it left; other jobs
 //! do not use its directories.
 
-use holdfast_testkit::cluster::{Job, NODES, heat, heat_of, until};
+use holdfast_testkit::cluster::{Cluster, Job, NODES, heat, heat_of, until};
 
 /// Ends after the fourth checkpoint; continues when the file `go-on` exists.
 pub const HOLDS: [&str; 6] = ["--steps", "120", "--hold-at", "40", "--until", "go-on"];
@@ -24,9 +24,8 @@ fn halt_first_run(job: &Job<'_>) {
 const OTHER: &str = "sed 's/heat-run/other-run/; s/job: heat/job: other/' job.yaml >other.yaml";
 const TWICE: &str = "holdfast run job.yaml; echo \"first ended with $?\"; touch go-on; holdfast run job.yaml";
 
-#[test]
-fn second_run_in_the_batch_script_restarts_from_the_caches() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn second_run_in_the_batch_script_restarts_from_the_caches(cluster: &Cluster) {
     let job = cluster.submit("second-run", &heat_of(&HOLDS, ""), "--nodes=5 --time=10", TWICE);
     halt_first_run(&job);
     let output = job.finish_well();
@@ -36,9 +35,8 @@ fn second_run_in_the_batch_script_restarts_from_the_caches() {
     job.assert_nothing_left_on(&NODES);
 }
 
-#[test]
-fn second_run_restores_checkpoint_of_node_lost_between_the_runs() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn second_run_restores_checkpoint_of_node_lost_between_the_runs(cluster: &Cluster) {
     let work = "holdfast run job.yaml; echo \"first ended with $?\"; touch go-on
 until [ -e lost ]; do sleep 0.1; done; holdfast run job.yaml";
     let job = cluster.submit("second-run-lost", &heat_of(&HOLDS, ""), "--nodes=6 --time=10", work);
@@ -50,9 +48,8 @@ until [ -e lost ]; do sleep 0.1; done; holdfast run job.yaml";
     assert_eq!(sources(&job), ["rebuilt"], "{output}");
 }
 
-#[test]
-fn two_jobs_with_own_prefixes_run_one_after_the_other_in_an_allocation() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn two_jobs_with_own_prefixes_run_one_after_the_other_in_an_allocation(cluster: &Cluster) {
     let work = format!(
         "{OTHER}
 holdfast run job.yaml; echo \"first ended with $?\"; holdfast run other.yaml"
@@ -65,9 +62,8 @@ holdfast run job.yaml; echo \"first ended with $?\"; holdfast run other.yaml"
     assert!(!events.contains("\"source\":\"cache\"") && events.contains("\"finished\""), "{events}");
 }
 
-#[test]
-fn job_with_another_prefix_removes_drained_caches_of_the_job_before_it() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn job_with_another_prefix_removes_drained_caches_of_the_job_before_it(cluster: &Cluster) {
     let work = format!(
         "{OTHER}
 holdfast run job.yaml; echo \"first ended with $?\"; touch go-on
@@ -83,9 +79,8 @@ holdfast run job.yaml"
     assert!(!job.run("cat other-run/.holdfast/events.jsonl").contains("\"source\":\"cache\""), "{output}");
 }
 
-#[test]
-fn job_is_refused_while_another_one_runs_in_the_same_directories() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn job_is_refused_while_another_one_runs_in_the_same_directories(cluster: &Cluster) {
     let work = format!(
         "{OTHER}
 holdfast run job.yaml & first=$!
@@ -103,9 +98,8 @@ touch go-on; wait $first"
     assert_eq!(job.events().iter().filter(lost).count(), 0, "{output}");
 }
 
-#[test]
-fn jobs_with_directories_of_their_own_run_at_the_same_time_in_an_allocation() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn jobs_with_directories_of_their_own_run_at_the_same_time_in_an_allocation(cluster: &Cluster) {
     let own = "checkpoint: {control: {base: /tmp/one}, cache: [{base: /dev/shm/one, keep: 1}]}";
     let work = format!(
         "{OTHER}

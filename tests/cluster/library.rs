@@ -1,12 +1,11 @@
 //! Unchanged applications of LLNL's library, with the program of [`crate::library_program`] on the nodes of Slurm:
 //! under `holdfast run`, and started by a batch script without Holdfast.
 
-use holdfast_testkit::cluster::{Cluster, Job, until};
+use holdfast_testkit::cluster::{Cluster, Job, assert_contains, until};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::OWN_PROGRAM as PROGRAM;
-use crate::cluster_with_own_program as cluster;
 use crate::library_program::content;
 
 /// Submits four ranks on as many nodes under `holdfast run`. `flush` and `hold`: see the program and the spec.
@@ -55,16 +54,14 @@ fn wait_for_hold(job: &Job<'_>, checkpoint: u64) {
     until("the ranks that hold", || job.run(&listing).trim() == "4");
 }
 
-#[test]
-fn job_of_the_library_survives_two_node_losses_and_its_last_checkpoint_is_drained() {
-    let cluster = cluster();
-    let job = submit(&cluster, "library-losses", 6, "2,4", "{every: 0}");
+#[test(crate::cluster_with_own_program)]
+fn job_of_the_library_survives_two_node_losses_and_its_last_checkpoint_is_drained(cluster: &Cluster) {
+    let job = submit(cluster, "library-losses", 6, "2,4", "{every: 0}");
     job.wait_for("checkpoint 2 complete");
     cluster.docker("kill", "n3");
     job.wait_for("checkpoint 4 complete");
     cluster.docker("kill", "n2");
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    let output = job.finish_with(0);
     assert!(output.contains("node failure: n3") && output.contains("node failure: n2"), "{output}");
     let restarted = values(&job, "restarted", "checkpoint");
     assert_eq!(restarted[restarted.len() - 2..], [json!(2), json!(4)], "{output}");
@@ -76,12 +73,10 @@ fn job_of_the_library_survives_two_node_losses_and_its_last_checkpoint_is_draine
     job.assert_nothing_left_on(&["n1", "n4", "n5", "n6"]);
 }
 
-#[test]
-fn agents_on_the_nodes_serve_the_transfer_file_of_the_library() {
-    let cluster = cluster();
-    let job = submit(&cluster, "library-flush", 4, "", "{every: 2, mode: async}");
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+#[test(crate::cluster_with_own_program)]
+fn agents_on_the_nodes_serve_the_transfer_file_of_the_library(cluster: &Cluster) {
+    let job = submit(cluster, "library-flush", 4, "", "{every: 2, mode: async}");
+    let output = job.finish_with(0);
     assert!(values(&job, "flushed", "checkpoint").contains(&json!(6)), "{output}");
     assert_content(&job, "flushed.6", 6);
     // The flush files list it in the prefix directory: nothing is left to drain.
@@ -112,8 +107,7 @@ fn script_is_drained(job: &Job<'_>) -> String {
     let (output, _) = job.finish();
     assert!(output.contains("nothing to drain\nbefore: 0\n"), "{output}");
     assert!(!output.contains("srun: 0\n"), "the program was killed:\n{output}");
-    assert!(output.contains("checkpoint 3 is complete in scr.") && output.contains("drain: 0\n"), "{output}");
-    assert!(output.contains("nothing to drain\nagain: 0\n"), "{output}");
+    assert_contains(&output, &["checkpoint 3 is complete in scr.", "drain: 0\n", "nothing to drain\nagain: 0\n"]);
     assert_drained(job, 3);
     output
 }
@@ -125,9 +119,8 @@ fn copied(job: &Job<'_>, round: u32, rank: u32) -> Vec<Value> {
     job.events().iter().filter(of_round).filter(has_rank).map(|event| event["node"].clone()).collect()
 }
 
-#[test]
-fn drain_in_a_script_without_holdfast_copies_from_all_nodes_and_a_damaged_file_from_the_partner() {
-    let cluster = cluster();
+#[test(crate::cluster_with_own_program)]
+fn drain_in_a_script_without_holdfast_copies_from_all_nodes_and_a_damaged_file_from_the_partner(cluster: &Cluster) {
     let job = cluster.submit("library-script", "", "--nodes=5 --time=10", &script());
     wait_for_hold(&job, 3);
     let file = format!("/tmp/user1/scr.{}/index.0/checkpoint.3/rank_1.ckpt", job.id);
@@ -144,9 +137,8 @@ fn drain_in_a_script_without_holdfast_copies_from_all_nodes_and_a_damaged_file_f
     }
 }
 
-#[test]
-fn drain_in_a_script_without_holdfast_saves_the_files_of_a_lost_node() {
-    let cluster = cluster();
+#[test(crate::cluster_with_own_program)]
+fn drain_in_a_script_without_holdfast_saves_the_files_of_a_lost_node(cluster: &Cluster) {
     let job = cluster.submit("library-lost", "", "--nodes=5 --time=10", &script());
     wait_for_hold(&job, 3);
     cluster.docker("kill", "n3");
@@ -155,16 +147,14 @@ fn drain_in_a_script_without_holdfast_saves_the_files_of_a_lost_node() {
     assert!(copied(&job, 1, 2).contains(&json!("n4")), "{output}");
 }
 
-#[test]
-fn scr_enable_0_launches_with_srun_once_and_returns_the_exit_code_of_the_program() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn scr_enable_0_launches_with_srun_once_and_returns_the_exit_code_of_the_program(cluster: &Cluster) {
     let spec = "job: plain\nprefix: ./heat-run\nallocation: {manager: slurm}\n\
                 run:\n  nodes: 3\n  ranks_per_node: 2\n  command: [sh, -c, 'echo \"rank $SLURM_PROCID of \
                 $SLURM_NTASKS on $SLURMD_NODENAME, $SCR_ENABLE$HOLDFAST_SOCKET\"; exit 7']\n";
     let options = "--nodes=4 --ntasks-per-node=2 --time=10";
     let job = cluster.submit("plain", spec, options, "SCR_ENABLE=0 holdfast run job.yaml");
-    let (output, code) = job.finish();
-    assert_eq!(code, 7, "{output}");
+    let output = job.finish_with(7);
     let mut ranks: Vec<&str> = output.lines().filter(|line| line.contains("rank ")).collect();
     ranks.sort_unstable();
     let expected = (0..6).map(|rank| format!("rank {rank} of 6 on n{}, 0", rank / 2 + 1));

@@ -1,7 +1,7 @@
 //! Runs that mpirun launches, with Open MPI and with MPICH: surviving ranks stay on their nodes, lost nodes are not
 //! listed, and nothing is left behind.
 
-use holdfast_testkit::cluster::{Cluster, Job, heat, heat_of, until};
+use holdfast_testkit::cluster::{Cluster, Job, assert_contains, heat, heat_of, until};
 
 use crate::mpi::world::{self, NODES, expected, homes, nothing_is_left};
 use crate::mpi::{BY_HYDRA as MPICH, BY_MPIRUN as OPEN_MPI, Mpi};
@@ -15,8 +15,7 @@ fn a_killed_node_is_replaced(mpi: Mpi) {
     job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n3");
     let output = job.finish_well();
-    assert!(output.contains("n3 is down") && output.contains("node failure: n3"), "{output}");
-    assert!(output.contains("rebuilt: rank") && output.contains("moved: rank 2\n"), "{output}");
+    assert_contains(&output, &["n3 is down", "node failure: n3", "rebuilt: rank", "moved: rank 2\n"]);
     let files = job.run("cd heat-run/.holdfast/generations/2; cat hosts reach.json; head -c 100000 plan.json");
     assert!(files.contains("n5") && !files.contains("n3"), "the lost node is listed:\n{files}");
     nothing_is_left(&cluster, &["n1", "n2", "n4", "n5", "n6"]);
@@ -104,35 +103,30 @@ fn ranks_are_one_world_and_survivors_stay(cluster: &Cluster, job: &Job<'_>) {
     until("the first world", || homes(&job.output(), 1).len() == 6);
     assert_eq!(homes(&job.output(), 1), expected(["n1", "n1", "n2", "n2", "n3", "n3"]));
     cluster.docker("kill", "n2");
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    let output = job.finish_with(0);
     assert!(output.contains("node failure: n2"), "{output}");
     assert_eq!(homes(&output, 2), expected(["n1", "n1", "n4", "n4", "n3", "n3"]), "{output}");
     nothing_is_left(cluster, &["ctl", "n1", "n3", "n4", "n5"]);
 }
 
-#[test]
-fn ranks_form_one_world_and_survivors_stay_under_open_mpi() {
-    let cluster = super::cluster();
-    ranks_are_one_world_and_survivors_stay(&cluster, &world::submit(OPEN_MPI, &cluster, "mpi-world", ", forever", 5));
+#[test(crate::cluster)]
+fn ranks_form_one_world_and_survivors_stay_under_open_mpi(cluster: &Cluster) {
+    ranks_are_one_world_and_survivors_stay(cluster, &world::submit(OPEN_MPI, cluster, "mpi-world", ", forever", 5));
 }
 
-#[test]
-fn ranks_form_one_world_and_survivors_stay_under_mpich() {
-    let cluster = super::cluster();
-    ranks_are_one_world_and_survivors_stay(&cluster, &world::submit(MPICH, &cluster, "mpi-world", ", forever", 5));
+#[test(crate::cluster)]
+fn ranks_form_one_world_and_survivors_stay_under_mpich(cluster: &Cluster) {
+    ranks_are_one_world_and_survivors_stay(cluster, &world::submit(MPICH, cluster, "mpi-world", ", forever", 5));
 }
 
-#[test]
-fn ranks_form_one_world_and_survivors_stay_under_open_mpi_over_ssh() {
-    let cluster = super::cluster();
-    ranks_are_one_world_and_survivors_stay(&cluster, &world::over_ssh(OPEN_MPI, &cluster, "mpi-ssh", ", forever"));
+#[test(crate::cluster)]
+fn ranks_form_one_world_and_survivors_stay_under_open_mpi_over_ssh(cluster: &Cluster) {
+    ranks_are_one_world_and_survivors_stay(cluster, &world::over_ssh(OPEN_MPI, cluster, "mpi-ssh", ", forever"));
 }
 
-#[test]
-fn ranks_form_one_world_and_survivors_stay_under_mpich_over_ssh() {
-    let cluster = super::cluster();
-    ranks_are_one_world_and_survivors_stay(&cluster, &world::over_ssh(MPICH, &cluster, "mpi-ssh", ", forever"));
+#[test(crate::cluster)]
+fn ranks_form_one_world_and_survivors_stay_under_mpich_over_ssh(cluster: &Cluster) {
+    ranks_are_one_world_and_survivors_stay(cluster, &world::over_ssh(MPICH, cluster, "mpi-ssh", ", forever"));
 }
 
 /// Rank 0 receives standard input, the others read its end, and each line of the output is labelled with its rank's
@@ -145,8 +139,7 @@ fn lines_and_input(mpi: Mpi) {
     let work = "echo hello | holdfast --verbose run job.yaml";
     let options = "--nodes=2 --ntasks-per-node=2 --time=10";
     let job = cluster.submit(&format!("mpi-input-{}", mpi.name), &mpi.launches(spec), options, work);
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    let output = job.finish_with(0);
     for rank in 0..4 {
         let word = if rank == 0 { "hello" } else { "" };
         assert!(output.contains(&format!("[{rank}] {rank} received {word}.")), "rank {rank}:\n{output}");
@@ -165,9 +158,8 @@ fn labels_lines_and_passes_input_to_rank_0_under_mpich() {
     lines_and_input(MPICH);
 }
 
-#[test]
-fn shows_error_of_mpirun_about_its_options() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn shows_error_of_mpirun_about_its_options(cluster: &Cluster) {
     for mpi in [OPEN_MPI, MPICH] {
         let options = "run:\n  launcher_options: [--no-such-option]\n";
         let spec = mpi.launches(&heat("relaunch: {attempts: 0}").replace("run:\n", options));
@@ -176,28 +168,25 @@ fn shows_error_of_mpirun_about_its_options() {
         let (output, code) = job.finish();
         assert_ne!(code, 0, "{output}");
         assert!(output.contains("no-such-option"), "{output}");
-        nothing_is_left(&cluster, &NODES);
+        nothing_is_left(cluster, &NODES);
     }
 }
 
-#[test]
-fn reports_missing_or_unknown_mpirun_before_agents_start() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn reports_missing_or_unknown_mpirun_before_agents_start(cluster: &Cluster) {
     let table = [("/no/such/mpirun", "/no/such/mpirun"), ("/bin/echo", "Open MPI 3, 4 and 5")];
     for (program, expected) in table {
         let keys = format!("run:\n  launcher: mpirun\n  launcher_program: {program}\n");
         let spec = heat("").replace("run:\n", &keys);
         let job = cluster.submit("mpi-missing", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
-        let (output, code) = job.finish();
-        assert_eq!(code, 69, "{output}");
+        let output = job.finish_with(69);
         assert!(output.contains(expected) && output.contains("launcher_program"), "{output}");
         assert!(!output.contains("generation 1"), "{output}");
     }
 }
 
-#[test]
-fn signal_ends_run_and_its_daemons() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn signal_ends_run_and_its_daemons(cluster: &Cluster) {
     for mpi in [OPEN_MPI, MPICH] {
         let spec = mpi.launches(&heat_of(&["--steps", "5000"], ""));
         let work =
@@ -205,15 +194,13 @@ fn signal_ends_run_and_its_daemons() {
         let job = cluster.submit(&format!("mpi-signal-{}", mpi.name), &spec, "--nodes=5 --time=10", work);
         job.wait_for("checkpoint 2 protected");
         cluster.on("ctl", &format!("scancel --batch --signal=TERM {}", job.id));
-        let (output, code) = job.finish();
-        assert_eq!(code, 75, "{output}");
-        nothing_is_left(&cluster, &NODES);
+        job.finish_with(75);
+        nothing_is_left(cluster, &NODES);
     }
 }
 
-#[test]
-fn unreachable_node_of_remote_shell_fails_launch_at_once() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn unreachable_node_of_remote_shell_fails_launch_at_once(cluster: &Cluster) {
     for mpi in [OPEN_MPI, MPICH] {
         // The step of n2's daemon cannot be created: the first `srun` in PATH rejects that node.
         let refusing = "mkdir -p bin; cat >bin/srun <<'EOF'\n#!/bin/sh\ncase \"$*\" in *holdfast-mpi*nodelist=n2*) \
@@ -226,6 +213,6 @@ fn unreachable_node_of_remote_shell_fails_launch_at_once() {
         let (output, code) = job.finish();
         assert_ne!(code, 0, "{output}");
         assert!(output.contains("node n2 did not start"), "{output}");
-        nothing_is_left(&cluster, &NODES);
+        nothing_is_left(cluster, &NODES);
     }
 }

@@ -1,14 +1,12 @@
 //! Nodes that are killed, paused, disconnected, and return.
 
-use holdfast_testkit::cluster::{Cluster, Job, heat, heat_of};
+use holdfast_testkit::cluster::{Cluster, Job, assert_contains, heat, heat_of};
 
 /// The log line of a run that restarted from a rebuilt checkpoint.
 fn went_on_without(job: &Job<'_>, node: &str) {
     let output = job.finish_well();
     assert!(output.contains(&format!("{node} is down")), "{output}");
-    assert!(output.contains("in cache, restored"), "{output}");
-    assert!(output.contains("rebuilt: rank"), "{output}");
-    assert!(output.contains(&format!("node failure: {node}")), "{output}");
+    assert_contains(&output, &["in cache, restored", "rebuilt: rank", &format!("node failure: {node}")]);
 }
 
 /// A job of four ranks on n1 to n4, without a spare, loses n4: its rank moves to a survivor.
@@ -34,9 +32,8 @@ fn lose_another_node_and_check_excluded_one(cluster: &Cluster, job: &Job<'_>, ex
     assert!(!output.contains("generation 4"), "{output}");
 }
 
-#[test]
-fn rank_of_killed_node_restarts_elsewhere_from_rebuilt_checkpoint() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn rank_of_killed_node_restarts_elsewhere_from_rebuilt_checkpoint(cluster: &Cluster) {
     let job = cluster.heat("killed", "");
     job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n3");
@@ -45,9 +42,8 @@ fn rank_of_killed_node_restarts_elsewhere_from_rebuilt_checkpoint() {
     assert!(output.contains("moved: rank 2\n"), "survivors keep their ranks:\n{output}");
 }
 
-#[test]
-fn paused_node_is_replaced_and_stays_excluded() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn paused_node_is_replaced_and_stays_excluded(cluster: &Cluster) {
     let job = cluster.long_heat("paused", 240, "");
     job.wait_for("checkpoint 3 protected");
     cluster.docker("pause", "n2");
@@ -55,12 +51,11 @@ fn paused_node_is_replaced_and_stays_excluded() {
     job.wait_for("n2: agent lost").wait_for("its process does not run").wait_for("generation 2 launched");
     cluster.docker("unpause", "n2");
     cluster.wait_for_nothing_on("n2");
-    lose_another_node_and_check_excluded_one(&cluster, &job, "n2");
+    lose_another_node_and_check_excluded_one(cluster, &job, "n2");
 }
 
-#[test]
-fn disconnected_node_is_lost_and_harmless_when_reconnected() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn disconnected_node_is_lost_and_harmless_when_reconnected(cluster: &Cluster) {
     let job = cluster.long_heat("cut-off", 360, "");
     job.wait_for("checkpoint 3 protected");
     cluster.cut_off("n3");
@@ -69,12 +64,11 @@ fn disconnected_node_is_lost_and_harmless_when_reconnected() {
     assert!(cluster.on("n3", "ps -eo args").contains("holdfast agent"));
     cluster.reconnect("n3");
     cluster.wait_for_nothing_on("n3");
-    lose_another_node_and_check_excluded_one(&cluster, &job, "n3");
+    lose_another_node_and_check_excluded_one(cluster, &job, "n3");
 }
 
-#[test]
-fn two_spares_replace_two_nodes() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn two_spares_replace_two_nodes(cluster: &Cluster) {
     let job = cluster.heat("two", "");
     job.wait_for("checkpoint 2 protected");
     cluster.docker("kill", "n4");
@@ -85,22 +79,19 @@ fn two_spares_replace_two_nodes() {
     cluster.docker("kill", "n2");
     went_on_without(&job, "n2");
     let output = job.output();
-    assert!(output.contains("node failure: n4"), "{output}");
-    assert!(output.contains("generation 3 on n1 n3 n5 n6, 0 spares"), "{output}");
+    assert_contains(&output, &["node failure: n4", "generation 3 on n1 n3 n5 n6, 0 spares"]);
 }
 
-#[test]
-fn replaces_first_node_of_run() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn replaces_first_node_of_run(cluster: &Cluster) {
     let job = cluster.interactive("first-node", &heat(""), "--nodes=6 --time=10");
     job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n1");
     went_on_without(&job, "n1");
 }
 
-#[test]
-fn killed_agent_is_restarted_and_ranks_continue() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn killed_agent_is_restarted_and_ranks_continue(cluster: &Cluster) {
     let job = cluster.heat("agent", "");
     job.wait_for("checkpoint 3 protected");
     cluster.on("n3", "pkill -9 -f '[h]oldfast agent'");
@@ -114,9 +105,8 @@ fn killed_agent_is_restarted_and_ranks_continue() {
     assert!(!job.output().contains("n3 is down"));
 }
 
-#[test]
-fn does_not_use_node_set_down_by_administrator() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn does_not_use_node_set_down_by_administrator(cluster: &Cluster) {
     let job = cluster.submit(
         "set-down",
         &heat_of(&["--steps", "120", "--step-delay", "100ms"], ""),
@@ -130,18 +120,16 @@ fn does_not_use_node_set_down_by_administrator() {
     job.finish_well();
 }
 
-#[test]
-fn run_goes_on_with_fewer_nodes_and_more_ranks_on_one() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn run_goes_on_with_fewer_nodes_and_more_ranks_on_one(cluster: &Cluster) {
     let spec = heat("relaunch: {min_nodes: 3}");
     let job = cluster.submit("fewer", &spec, "--nodelist=n[1-4] --time=10", "holdfast run job.yaml");
-    goes_on_with_fewer_nodes(&cluster, &job);
+    goes_on_with_fewer_nodes(cluster, &job);
     went_on_without(&job, "n4");
 }
 
-#[test]
-fn excluded_nodes_get_no_ranks_and_those_excluded_now_are_left() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn excluded_nodes_get_no_ranks_and_those_excluded_now_are_left(cluster: &Cluster) {
     let work = "SCR_EXCLUDE_NODES=n2 holdfast run job.yaml";
     let job = cluster.submit("excluded", &heat(""), "--nodes=6 --time=10", work);
     job.wait_for("checkpoint 3 protected");

@@ -1,6 +1,6 @@
 //! Missing requirements are reported before anything is started: on this machine and on the nodes.
 
-use holdfast_testkit::cluster::{Cluster, heat, heat_of};
+use holdfast_testkit::cluster::{Cluster, assert_contains, heat, heat_of};
 
 const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
 /// A directory that is local to each machine, unlike `/opt/holdfast`.
@@ -20,9 +20,8 @@ fn install_own(cluster: &Cluster, others: &[(&str, &str)]) {
     }
 }
 
-#[test]
-fn rejects_agent_of_other_version_and_warns_of_wrong_clock() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn rejects_agent_of_other_version_and_warns_of_wrong_clock(cluster: &Cluster) {
     let real = "/opt/holdfast/bin/holdfast \"$@\"";
     // The requests to n2's agent and the replies of n3's have the version of another release; n4's clock is an hour
     // slow.
@@ -30,55 +29,48 @@ fn rejects_agent_of_other_version_and_warns_of_wrong_clock() {
     let from_newer = format!("{real} | sed -u \"s/^{{\\\"version\\\":[0-9]*/{{\\\"version\\\":98/\"");
     let slow_clock =
         format!("{real} | sed -u \"s/\\\"clock_ms\\\":[0-9]*/\\\"clock_ms\\\":$(( ($(date +%s) - 3600) * 1000 ))/\"");
-    install_own(&cluster, &[("n2", &to_newer), ("n3", &from_newer), ("n4", &slow_clock)]);
+    install_own(cluster, &[("n2", &to_newer), ("n3", &from_newer), ("n4", &slow_clock)]);
     let work = format!("{OWN_PLACE}/holdfast run job.yaml");
     let job = cluster.submit("versions", &heat(""), "--nodes=6 --time=10", &work);
     let output = job.finish_well();
-    assert!(
-        output.contains("n2 is down: its agent could not be started")
-            && output.contains("the orchestrator uses protocol version 99"),
-        "{output}"
+    assert_contains(
+        &output,
+        &[
+            "n2 is down: its agent could not be started",
+            "the orchestrator uses protocol version 99",
+            "the agent of node n3 has protocol version 98, and this version",
+            "install",
+            "generation 1 on n1 n4 n5 n6, 0 spares",
+        ],
     );
-    assert!(output.contains("the agent of node n3 has protocol version 98, and this version"), "{output}");
-    assert!(output.contains("install"), "{output}");
-    assert!(
-        output.contains("n4: clock 3600 s behind the orchestrator")
-            || output.contains("n4: clock 3601 s behind the orchestrator"),
-        "{output}"
-    );
-    assert!(output.contains("generation 1 on n1 n4 n5 n6, 0 spares"), "{output}");
+    let clock = |seconds: u32| output.contains(&format!("n4: clock {seconds} s behind the orchestrator"));
+    assert!(clock(3600) || clock(3601), "{output}");
 }
 
-#[test]
-fn directory_unusable_on_one_node_excludes_that_node() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn directory_unusable_on_one_node_excludes_that_node(cluster: &Cluster) {
     cluster.on("n2", "chmod 755 /small");
     let job = cluster.heat("unwritable", "checkpoint: {cache: [{base: /small, keep: 1}]}");
     let output = job.finish_well();
     cluster.on("n2", "chmod 1777 /small");
-    assert!(output.contains("n2 is down: a health test failed: /small"), "{output}");
-    assert!(output.contains("generation 1 on n1 n3 n4 n5"), "{output}");
+    assert_contains(&output, &["n2 is down: a health test failed: /small", "generation 1 on n1 n3 n4 n5"]);
 }
 
-#[test]
-fn directory_unusable_on_all_nodes_is_not_retryable() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn directory_unusable_on_all_nodes_is_not_retryable(cluster: &Cluster) {
     let spec = heat("checkpoint: {cache: [{base: /proc/cache, keep: 1}]}");
     let job = cluster.submit("nowhere", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
-    let (output, code) = job.finish();
-    assert_eq!(code, 69, "{output}");
+    let output = job.finish_with(69);
     assert!(output.contains("no generation could start") && output.contains("/proc/cache"), "{output}");
     assert!(!output.contains("launched"), "{output}");
 }
 
-#[test]
-fn rejects_prefix_directory_not_shared_by_nodes() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn rejects_prefix_directory_not_shared_by_nodes(cluster: &Cluster) {
     cluster.on("n1", "rm -rf /var/tmp/heat-run");
     let spec = heat("").replace("prefix: ./heat-run", "prefix: /var/tmp/heat-run");
     let job = cluster.submit("not-shared", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
-    let (output, code) = job.finish();
-    assert_eq!(code, 69, "{output}");
+    let output = job.finish_with(69);
     assert!(
         output.contains("/var/tmp/heat-run/.holdfast does not exist on this node")
             && output.contains("all nodes share"),
@@ -87,9 +79,8 @@ fn rejects_prefix_directory_not_shared_by_nodes() {
     assert!(!output.contains("launched"), "{output}");
 }
 
-#[test]
-fn reports_missing_commands_libraries_and_directories_before_agents_start() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn reports_missing_commands_libraries_and_directories_before_agents_start(cluster: &Cluster) {
     let needs_a_library = heat_of(&[], "").replace("command: [holdfast,", "command: [./needs-a-library,");
     let no_prefix = heat("").replace("prefix: ./heat-run", "prefix: /proc/heat-run");
     let work = format!(

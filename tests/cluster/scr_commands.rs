@@ -1,6 +1,6 @@
 //! SCR's commands in a Slurm job, without pdsh: a job with `scr_srun`, and commands that run on all nodes.
 
-use holdfast_testkit::cluster::heat_of;
+use holdfast_testkit::cluster::{Cluster, heat_of};
 
 use crate::kept_caches::HOLDS;
 
@@ -17,12 +17,10 @@ scr_halt --list | grep CheckpointsLeft
 scr_halt --remove; echo \"remove: $?\"
 true";
 
-#[test]
-fn scr_srun_runs_a_job_and_commands_reach_all_nodes() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn scr_srun_runs_a_job_and_commands_reach_all_nodes(cluster: &Cluster) {
     let job = cluster.submit("scr-commands", "", "--nodes=5 --time=10", SCRIPT);
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    let output = job.finish_with(0);
     for expected in [
         "down: 0\n",
         "n2: Specified on command line\none down: 1\n",
@@ -41,9 +39,8 @@ fn scr_srun_runs_a_job_and_commands_reach_all_nodes() {
     assert!(listing.contains("index.scr"), "{listing}");
 }
 
-#[test]
-fn scr_flush_copies_from_the_caches_of_all_nodes_in_a_step_of_the_job() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn scr_flush_copies_from_the_caches_of_all_nodes_in_a_step_of_the_job(cluster: &Cluster) {
     let work = "holdfast run job.yaml & run=$!
 until [ -e held ]; do sleep 0.1; done
 holdfast compat install bin; PATH=$PWD/bin:$PATH; export SCR_PREFIX=$PWD/flushed

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_testkit::cluster::{Cluster, Job, heat_of};
+use holdfast_testkit::cluster::{Cluster, Job, assert_contains, heat_of};
 
 use crate::mpi::OPEN_MPI;
 
@@ -15,26 +15,23 @@ fn loses_a_node(cluster: &Cluster, job: &Job<'_>) {
 
 /// The lost files were rebuilt, on another node, and nothing else failed but the start of Open MPI (docs/mpirun.md).
 fn assert_rebuilt(output: &str, ranks: &str) {
-    assert!(output.contains("node failure: n2"), "{output}");
-    assert!(output.contains(&format!("rebuilt: {ranks}")), "{output}");
+    assert_contains(output, &["node failure: n2", &format!("rebuilt: {ranks}")]);
     let crashed = output.matches("the ranks crashed before they had joined").count();
     assert!(!output.contains(&format!("generation {} launched", 3 + crashed)), "{output}");
 }
 
-#[test]
-fn variables_continue_after_node_loss() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn variables_continue_after_node_loss(cluster: &Cluster) {
     let spec = heat_of(&["--steps", "120", "--variables"], "checkpoint: {source: variables}");
     let job = cluster.submit("variables", &spec, "--nodes=6 --time=10", "holdfast run job.yaml").expecting(120);
-    loses_a_node(&cluster, &job);
+    loses_a_node(cluster, &job);
     assert_rebuilt(&job.finish_well(), "rank 1");
     let verified = job.run("holdfast verify heat-run/scr.current/*.fti; echo \"code $?\"");
     assert!(verified.contains("intact") && verified.contains("code 0"), "{verified}");
 }
 
-#[test]
-fn shell_program_without_calls_continues_after_node_loss() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn shell_program_without_calls_continues_after_node_loss(cluster: &Cluster) {
     let program = include_str!("../../configs/command/count.sh");
     let spec = "job: count\nprefix: ./heat-run\nallocation: {manager: slurm}\n\
                 run:\n  nodes: 4\n  command: [sh, count.sh, state.$HOLDFAST_RANK, '500']\n\
@@ -45,9 +42,8 @@ fn shell_program_without_calls_continues_after_node_loss() {
     let files = [("job.yaml", spec), ("job.sbatch", batch), ("count.sh", program)];
     let options = "--output=output --no-kill --ntasks-per-node=1 --nodes=6 --time=10 job.sbatch";
     let job = cluster.batch("command", &files, options);
-    loses_a_node(&cluster, &job);
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    loses_a_node(cluster, &job);
+    let output = job.finish_with(0);
     assert_rebuilt(&output, "rank 1");
     for rank in 0..4 {
         assert!(output.contains(&format!("[{rank}] sum 125250")), "rank {rank}:\n{output}");
@@ -61,11 +57,10 @@ fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(path)
 }
 
-#[test]
-fn unchanged_mpi_program_continues_after_node_loss() {
+#[test(crate::cluster)]
+fn unchanged_mpi_program_continues_after_node_loss(cluster: &Cluster) {
     const LIBRARY: &str = "/opt/holdfast/lib/libscr_interpose.so";
     const PROGRAM: &str = "/opt/holdfast/test/unchanged_mpi";
-    let cluster = super::cluster();
     let built = std::env::current_exe().unwrap().with_file_name("libscr_interpose.so");
     cluster.share(&built, LIBRARY);
     cluster.share(&in_repository("tests/libscr/programs/unchanged_mpi.c"), &format!("{PROGRAM}.c"));
@@ -79,9 +74,8 @@ fn unchanged_mpi_program_continues_after_node_loss() {
     ));
     let options = "--nodes=6 --ntasks-per-node=2 --time=10";
     let job = cluster.submit("interpose", &spec, options, "holdfast run job.yaml");
-    loses_a_node(&cluster, &job);
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    loses_a_node(cluster, &job);
+    let output = job.finish_with(0);
     assert_rebuilt(&output, "ranks 2-3");
     for rank in 0..6 {
         // Of the steps 1 to 10, continued after step 6 or 8.

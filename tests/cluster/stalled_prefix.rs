@@ -35,18 +35,14 @@ fn goes_on_while_it_hangs<'a>(cluster: &'a Cluster, start: impl FnOnce() -> Job<
     assert!(output.contains("node failure: n4") && !output.contains("generation 3"), "{output}");
 }
 
-#[test]
-fn orchestrator_goes_on_under_slurm_while_prefix_directory_hangs_and_agents_die() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn orchestrator_goes_on_under_slurm_while_prefix_directory_hangs_and_agents_die(cluster: &Cluster) {
     let spec = heat("").replace("prefix: ./heat-run", &format!("prefix: {PREFIX}/heat-run"));
-    goes_on_while_it_hangs(&cluster, || {
-        cluster.submit("frozen", &spec, "--nodes=6 --time=10", "holdfast run job.yaml")
-    });
+    goes_on_while_it_hangs(cluster, || cluster.submit("frozen", &spec, "--nodes=6 --time=10", "holdfast run job.yaml"));
 }
 
-#[test]
-fn orchestrator_goes_on_over_ssh_while_prefix_directory_hangs_and_agents_die() {
-    let cluster = super::cluster();
+#[test(crate::cluster)]
+fn orchestrator_goes_on_over_ssh_while_prefix_directory_hangs_and_agents_die(cluster: &Cluster) {
     let spec = hosts::spec(hosts::ALL, "", "").replace("prefix: ./heat-run", &format!("prefix: {PREFIX}/heat-run"));
-    goes_on_while_it_hangs(&cluster, || hosts::start(&cluster, "ssh-frozen", &spec, "holdfast run job.yaml"));
+    goes_on_while_it_hangs(cluster, || hosts::start(cluster, "ssh-frozen", &spec, "holdfast run job.yaml"));
 }

@@ -14,9 +14,7 @@ use crate::world::{USER, World, signal};
 /// The job finishes in its first generation.
 fn is_survived(job: &Job<'_>, world: &World, node: &str) {
     let mut running = job.start();
-    let back =
-        |event: &serde_json::Value| event["event"] == "agent_ready" && event["node"] == node && event["again"] == true;
-    running.sees("the agent is back", back);
+    running.sees_agent_again(node);
     job.finishes(running);
     assert_eq!(world.all("generation_launched").len(), 1);
     assert_eq!(world.all("node_down").len(), 0);
@@ -24,35 +22,31 @@ fn is_survived(job: &Job<'_>, world: &World, node: &str) {
     world.assert_nothing_is_left();
 }
 
-#[test]
-fn killed_agent_is_restarted_and_run_continues() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 1).holding_after(4).faults("{node: 2, after_checkpoint: 4, action: kill-agent}");
-    is_survived(&job, &world, "node2");
+#[test(unchecked)]
+fn killed_agent_is_restarted_and_run_continues(world: &World) {
+    let job = Job::new(world, 1).holding_after(4).faults("{node: 2, after_checkpoint: 4, action: kill-agent}");
+    is_survived(&job, world, "node2");
+}
+
+#[test(unchecked)]
+fn killed_leader_agent_is_restarted_and_run_continues(world: &World) {
+    let job = Job::new(world, 1).holding_after(4).faults("{node: 0, after_checkpoint: 4, action: kill-agent}");
+    is_survived(&job, world, "node0");
 }
 
 #[test]
-fn killed_leader_agent_is_restarted_and_run_continues() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 1).holding_after(4).faults("{node: 0, after_checkpoint: 4, action: kill-agent}");
-    is_survived(&job, &world, "node0");
-}
-
-#[test]
-fn externally_killed_agent_is_restarted() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn externally_killed_agent_is_restarted(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let mut running = job.reaches(4);
     signal(world.agent_pid("node3"), Signal::KILL);
-    running.sees("it is back", |event| event["event"] == "agent_ready" && event["again"] == true);
+    running.sees_where("agent_ready", "again", true);
     job.finishes(running);
     assert_eq!(world.all("generation_launched").len(), 1);
 }
 
 #[test]
-fn socket_of_a_living_agent_that_was_removed_is_there_again_for_the_next_generation() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4);
+fn socket_of_a_living_agent_that_was_removed_is_there_again_for_the_next_generation(world: &World) {
+    let job = Job::new(world, 1).holding_after(4);
     let running = job.reaches(4);
     let job_id = world.state()["agents"]["job_id"].as_str().unwrap().to_owned();
     let control = world.node_root("node1").join("tmp").join(USER).join(format!("scr.{job_id}"));
@@ -65,75 +59,58 @@ fn socket_of_a_living_agent_that_was_removed_is_there_again_for_the_next_generat
     assert_eq!(world.all("node_down").len(), 0);
 }
 
+fn stopped_agent_is_replaced(world: &World, job: &Job<'_>, why: &str) {
+    let mut running = job.reaches(4);
+    signal(world.agent_pid("node2"), Signal::STOP);
+    let lost = running.sees_event("agent_lost");
+    assert_eq!(lost["node"], "node2");
+    let reason = lost["reason"].as_str().unwrap();
+    assert!(reason.ends_with(why), "the time is written: {reason}");
+    running.sees_agent_again("node2");
+    job.finishes(running);
+}
+
 #[test]
-fn hanging_agent_is_replaced_and_run_continues() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0).holding_after(4).health("replace_after: 3s");
+fn hanging_agent_is_replaced_and_run_continues(world: &World) {
+    let mut job = Job::new(world, 0).holding_after(4).health("replace_after: 3s");
     job.down_after = "1s";
-    let mut running = job.reaches(4);
-    signal(world.agent_pid("node2"), Signal::STOP);
-    let lost = running.sees_event("agent_lost");
-    assert_eq!(lost["node"], "node2");
-    let reason = lost["reason"].as_str().unwrap();
-    assert!(reason.ends_with("and its process exists"), "the time is written: {reason}");
-    let back = |event: &serde_json::Value| {
-        event["event"] == "agent_ready" && event["node"] == "node2" && event["again"] == true
-    };
-    running.sees("it is back", back);
-    job.finishes(running);
+    stopped_agent_is_replaced(world, &job, "and its process exists");
 }
 
 #[test]
-fn agent_that_other_agents_find_stopped_is_replaced_before_replace_after() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.reaches(4);
-    signal(world.agent_pid("node2"), Signal::STOP);
-    let lost = running.sees_event("agent_lost");
-    assert_eq!(lost["node"], "node2");
-    let reason = lost["reason"].as_str().unwrap();
-    assert!(reason.ends_with("and its process does not run, as other agents find too"), "{reason}");
-    let back = |event: &serde_json::Value| {
-        event["event"] == "agent_ready" && event["node"] == "node2" && event["again"] == true
-    };
-    running.sees("it is back", back);
-    job.finishes(running);
+fn agent_that_other_agents_find_stopped_is_replaced_before_replace_after(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
+    stopped_agent_is_replaced(world, &job, "and its process does not run, as other agents find too");
 }
 
 #[test]
-fn agent_killed_during_encode_drops_at_most_that_checkpoint() {
-    let world = World::new();
-    let job = Job::new(&world, 0).faults("{node: 1, during: encode, checkpoint: 3, action: kill-agent}");
+fn agent_killed_during_encode_drops_at_most_that_checkpoint(world: &World) {
+    let job = Job::new(world, 0).faults("{node: 1, during: encode, checkpoint: 3, action: kill-agent}");
     job.run_to_result();
     pfs::assert_current(&world.prefix(), 8);
 }
 
 #[test]
-fn agent_killed_during_write_drops_at_most_that_checkpoint() {
-    let world = World::new();
-    let job = Job::new(&world, 0).faults("{node: 1, during: write, checkpoint: 3, action: kill-agent}");
+fn agent_killed_during_write_drops_at_most_that_checkpoint(world: &World) {
+    let job = Job::new(world, 0).faults("{node: 1, during: write, checkpoint: 3, action: kill-agent}");
     job.run_to_result();
     pfs::assert_current(&world.prefix(), 8);
 }
 
 #[test]
-fn agent_killed_during_rebuild_is_restarted_and_rebuilds() {
-    let world = World::new();
-    let job = Job::new(&world, 1)
+fn agent_killed_during_rebuild_is_restarted_and_rebuilds(world: &World) {
+    let job = Job::new(world, 1)
         .holding_after(4)
         .faults("{node: 1, after_checkpoint: 4}")
         .faults("{node: 4, during: rebuild, action: kill-agent}");
-    let mut running = job.start();
-    running.sees("the agent is back", |event| event["event"] == "agent_ready" && event["again"] == true);
-    job.finishes(running);
+    job.finishes(job.start_to("agent_ready", "again", true));
     let last = world.all("restarted").pop().unwrap();
     assert_eq!(last["checkpoint"], 4);
 }
 
 #[test]
-fn restarts_all_killed_agents() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4);
+fn restarts_all_killed_agents(world: &World) {
+    let job = Job::new(world, 1).holding_after(4);
     let running = job.reaches(4);
     assert_eq!(world.kill(|line| line.split(' ').nth(1) == Some("agent")), 5);
     world.wait("all agents are back", || (world.all("agent_ready").len() >= 10).then_some(()));
@@ -150,10 +127,9 @@ fn copied(directory: &Path) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn flush_resumes_after_leader_is_killed() {
-    let world = World::new();
+fn flush_resumes_after_leader_is_killed(world: &World) {
     // Held: a flush that the end of the job waits for has no limit.
-    let job = Job::new(&world, 0).heat("--files-per-rank 6").holding_after(8);
+    let job = Job::new(world, 0).heat("--files-per-rank 6").holding_after(8);
     let mut job = job.flush("{every: 8, mode: async, bandwidth: 1KB/s}");
     job.size = "64x64";
     let running = job.start();

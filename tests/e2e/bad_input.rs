@@ -55,16 +55,15 @@ fn full_cache_drops_checkpoints(source: &str, heat: &str, reason: &str) {
 /// On node 1 the path of the cache becomes a file before the first launch: it cannot be written to, even by root.
 fn with_a_cache_that_cannot_be_written(world: &World, spares: u32) -> Job<'_> {
     let replace = "for n in $TMPDIR/holdfast-*/nodes/node1; do rm -rf $n/cache; touch $n/cache; done; \
-                   until grep -q node_down $HOLDFAST_PREFIX/.holdfast/events.jsonl; do sleep 0.05; done";
+                   until grep -q 'event\":\"node_down' $HOLDFAST_PREFIX/.holdfast/events.jsonl; do sleep 0.05; done";
     Job::new(world, spares)
         .checkpoint("cache: [{base: /cache}]")
         .top(&format!("before: [{{command: [sh, -c, {replace:?}]}}]"))
 }
 
 #[test]
-fn spare_replaces_node_with_unwritable_cache() {
-    let world = World::new();
-    let job = with_a_cache_that_cannot_be_written(&world, 1);
+fn spare_replaces_node_with_unwritable_cache(world: &World) {
+    let job = with_a_cache_that_cannot_be_written(world, 1);
     job.run_to_result();
     let down = world.the("node_down");
     assert_eq!(down["node"], "node1");
@@ -73,25 +72,22 @@ fn spare_replaces_node_with_unwritable_cache() {
 }
 
 #[test]
-fn reports_unusable_directory_without_spare() {
-    let world = World::new();
-    let job = with_a_cache_that_cannot_be_written(&world, 0);
+fn reports_unusable_directory_without_spare(world: &World) {
+    let job = with_a_cache_that_cannot_be_written(world, 0);
     job.run(75).prints(&["node1", "/cache", "too few healthy nodes: 3 left, 4 needed"]);
     assert_eq!(world.all("generation_launched").len(), 0);
 }
 
 #[test]
-fn excludes_node_with_cache_smaller_than_required() {
-    let world = World::new();
-    let job = Job::new(&world, 0).checkpoint("cache: [{base: /cache, bytes: 900TiB}]");
+fn excludes_node_with_cache_smaller_than_required(world: &World) {
+    let job = Job::new(world, 0).checkpoint("cache: [{base: /cache, bytes: 900TiB}]");
     // Another allocation would not have the space either.
     job.run(69).prints(&["/cache", "expected are", "no generation could start"]);
     assert_eq!(world.all("generation_launched").len(), 0);
 }
 
-#[test]
-fn run_creates_missing_prefix_and_other_commands_reject_it() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn run_creates_missing_prefix_and_other_commands_reject_it(world: &World) {
     for command in [
         &["drain", "--prefix", "nowhere"][..],
         &["status", "--prefix", "nowhere"],
@@ -101,24 +97,22 @@ fn run_creates_missing_prefix_and_other_commands_reject_it() {
         assert!(ran.err.contains("nowhere"), "{}", ran.err);
         assert!(!world.path("nowhere").exists());
     }
-    Job::new(&world, 0).run(0);
+    Job::new(world, 0).run(0);
     pfs::assert_current(&world.prefix(), 8);
 }
 
 #[test]
-fn rejects_prefix_that_cannot_be_created_before_start() {
-    let world = World::new();
+fn rejects_prefix_that_cannot_be_created_before_start(world: &World) {
     world.write("pfs", "a file");
-    let ran = Job::new(&world, 0).run(69);
+    let ran = Job::new(world, 0).run(69);
     assert!(ran.err.contains("pfs") && ran.err.contains("prefix"), "{}", ran.err);
     assert_eq!(fs::read_to_string(world.prefix()).unwrap(), "a file");
 }
 
 /// Each number of files that can still be made in the temporary directory ends the start at another place.
-#[test]
-fn rejects_full_temporary_directory_and_leaves_nothing_in_it() {
-    let world = World::unchecked();
-    let mut disk = Disk::new(&world);
+#[test(unchecked)]
+fn rejects_full_temporary_directory_and_leaves_nothing_in_it(world: &World) {
+    let mut disk = Disk::new(world);
     let temporary = world.temporary();
     disk.mount_over(temporary.clone());
     let fill = |number: u32| temporary.join(format!("fill{number}"));
@@ -127,7 +121,7 @@ fn rejects_full_temporary_directory_and_leaves_nothing_in_it() {
     // The workspace, its marker, the directory of the nodes, and those of four nodes.
     for free in 1..=6 {
         fs::remove_file(fill(made + 1 - free)).unwrap();
-        let ran = Job::new(&world, 0).run(69);
+        let ran = Job::new(world, 0).run(69);
         names.extend(ran.err.lines().filter(|line| line.contains("No space left")).map(str::to_owned));
         let left: Vec<String> = fs::read_dir(&temporary).unwrap().map(|entry| name_of(&entry.unwrap())).collect();
         let left: Vec<&String> = left.iter().filter(|name| name.starts_with("holdfast")).collect();
@@ -207,10 +201,9 @@ fn uses_older_checkpoint_when_prefix_files_are_damaged() {
     }
 }
 
-#[test]
-fn rejects_invalid_index_without_changing_it() {
-    let world = World::unchecked();
-    let (job, _) = stopped(&world);
+#[test(unchecked)]
+fn rejects_invalid_index_without_changing_it(world: &World) {
+    let (job, _) = stopped(world);
     let index = world.prefix().join("index.scr");
     fs::write(&index, b"not an index").unwrap();
     let ran = job.start().end();
@@ -294,9 +287,8 @@ fn damaged_filemap_counts_as_lost_node() {
     }
 }
 
-#[test]
-fn machine_of_slurm_without_an_allocation_is_refused_unless_virtual_nodes_are_asked_for() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn machine_of_slurm_without_an_allocation_is_refused_unless_virtual_nodes_are_asked_for(world: &World) {
     let bin = world.path("bin");
     fs::create_dir(&bin).unwrap();
     let srun = bin.join("srun");
@@ -306,8 +298,8 @@ fn machine_of_slurm_without_an_allocation_is_refused_unless_virtual_nodes_are_as
     let job = "job: j\nprefix: pfs\nrun: {nodes: 1, command: [\"true\"]}\ncheckpoint: {source: none}\n";
     let spec = world.write("job.yaml", job);
     for words in [vec!["run"], vec!["run", "--dry-run"]] {
-        let refused = world.run(world.holdfast(words).arg(&spec).env("PATH", &path)).with_code(78);
-        refused.prints(&["this is a machine of Slurm", "in no allocation", "`salloc -N NODES", "`manager: local`"]);
+        let ran = world.run(world.holdfast(words).arg(&spec).env("PATH", &path)).with_code(78);
+        ran.prints(&["this is a machine of Slurm", "in no allocation", "`salloc -N NODES", "`manager: local`"]);
     }
     let spec = world.write("job.yaml", &format!("{job}allocation: {{manager: local}}\n"));
     world.run(world.holdfast(["run"]).arg(&spec).env("PATH", &path)).with_code(0);

@@ -61,11 +61,10 @@ fn manual_script_submits_nothing_after_other_codes() {
 }
 
 #[test]
-fn script_with_exec_and_requeue_submits_the_next_allocation_when_it_is_signalled() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4).top("requeue: {command: [sbatch, job.sbatch]}");
-    let mut script = batch(&world, &job, SCRIPT, 0);
+fn script_with_exec_and_requeue_submits_the_next_allocation_when_it_is_signalled(world: &World) {
+    let job = Job::new(world, 0).holding_after(4).top("requeue: {command: [sbatch, job.sbatch]}");
+    let mut script = batch(world, &job, SCRIPT, 0);
     script.sees_checkpoint(4);
     script.terminated().prints(&["next allocation submitted by"]);
-    assert_eq!(submissions(&world), "job.sbatch\n");
+    assert_eq!(submissions(world), "job.sbatch\n");
 }

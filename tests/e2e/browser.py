@@ -11,19 +11,23 @@ from selenium.webdriver.support.ui import WebDriverWait
 READ = """
 const texts = (within, what) => [...within.querySelectorAll(what)].map((element) => element.innerText.trim());
 const table = (one) => [...one.querySelectorAll("tbody tr")].map((row) => texts(row, "td"));
-return {
-  facts: Object.fromEntries([...document.querySelectorAll("dt")].map((dt) => [dt.innerText, dt.nextSibling.innerText])),
-  titles: texts(document, "h2"),
-  legend: texts(document, ".legend li"),
-  failures: texts(document, "article"),
-  tables: Object.fromEntries([...document.querySelectorAll(".table")].map((one) =>
+const read = (within) => ({
+  facts: Object.fromEntries([...within.querySelectorAll("dt")].map((dt) => [dt.innerText, dt.nextSibling.innerText])),
+  titles: texts(within, "h2, h3"),
+  legend: texts(within, ".legend li"),
+  failures: texts(within, "article"),
+  tables: Object.fromEntries([...within.querySelectorAll(".table")].map((one) =>
     [one.getAttribute("aria-label").split(":")[0], table(one)])),
-  lanes: Object.fromEntries([...document.querySelectorAll(".lane")].map((lane) =>
+  lanes: Object.fromEntries([...within.querySelectorAll(".lane")].map((lane) =>
     [lane.querySelector("b").innerText, [...lane.querySelectorAll("i")].map((bar) => bar.title)])),
-  width: [document.documentElement.scrollWidth, innerWidth],
+});
+document.querySelectorAll("details").forEach((details) => { details.open = true; });
+const sections = [...document.querySelectorAll("section")].map((one) => [one.getAttribute("aria-label"), read(one)]);
+return {
+  ...read(document), sections: Object.fromEntries(sections), width: [document.documentElement.scrollWidth, innerWidth],
 };
 """
-ENDS = "return [...document.querySelectorAll('.axis > span')].map((end) => end.innerText)"
+ENDS = "return [...document.querySelector('.axis').children].map((end) => end.innerText)"
 COVERED = """
 return [...document.querySelectorAll(".lane")].filter((lane) => {
   const label = lane.querySelector("b").getBoundingClientRect();
@@ -77,7 +81,7 @@ try:
     shown["ends"] = [browser.execute_script(ENDS)]
     for act in [lambda: key("+"), wheel, lambda: key("0")]:
         shown["ends"].append(ends_after(act))
-    button = "document.querySelector('#keys button').click()"
+    button = "document.querySelector('.keys button').click()"
     shown["ends"].append(ends_after(lambda: browser.execute_script(button)))
     size(360)
     shown["narrow"] = browser.execute_script(READ)["width"]

@@ -6,6 +6,7 @@ use holdfast_testkit::harness::ignore;
 use serde_json::{Value, json};
 
 use crate::job::Job;
+use crate::steps::TwoSteps;
 use crate::world::World;
 
 /// What the page shows.
@@ -77,6 +78,19 @@ fn page_of_a_report_shows_what_the_events_have() {
         format!("checkpoint {} survives the loss of any node", report["cost"]["newest_protected"]["checkpoint"]);
     assert_eq!(shown["facts"]["protection"], protected);
     assert_eq!(shown["facts"]["outcome"], "the job is finished");
+    // Settings and version.
+    let logged = world.the("settings_in_force");
+    assert_eq!(shown["facts"]["version"], format!("Holdfast {}", logged["version"].as_str().unwrap()));
+    let settings = |of_default: bool| -> Vec<[&str; 3]> {
+        let all = logged["settings"].as_array().unwrap().iter();
+        let texts = all.map(|setting| ["key", "origin", "value"].map(|field| setting[field].as_str().unwrap()));
+        texts.filter(|[_, origin, _]| (*origin == "default") == of_default).collect()
+    };
+    for (table, of_default) in [("Settings that are not defaults", false), ("Defaults", true)] {
+        let rows: Vec<[&str; 3]> =
+            (0..column(&shown, table, 0).len()).map(|row| [0, 1, 2].map(|at| column(&shown, table, at)[row])).collect();
+        assert_eq!(rows, settings(of_default), "{table}");
+    }
 
     // How it looks and is used.
     assert_eq!((&shown["covered"], &shown["console"]), (&json!(0), &json!([])));
@@ -92,4 +106,42 @@ fn page_of_a_report_shows_what_the_events_have() {
         assert!(aloud.contains(text), "{text} in {aloud}");
     }
     assert!(!aloud.contains("+ and - zoom"), "keys that need the script are not offered without it");
+}
+
+#[test(unchecked)]
+fn page_of_a_job_of_several_steps_has_all_of_them(world: &World) {
+    let job = TwoSteps::new(world);
+    let running = job.start();
+    job.go_on("first");
+    job.holds("second");
+    let spec = world.path("job.yaml");
+    let text = world.run(world.holdfast(["report"]).arg(&spec)).with_code(0).out;
+    assert!(text.starts_with("steps:\n  first: finished, ") && text.contains("\n  second: running, "), "{text}");
+    let of_first = format!("holdfast report --prefix {}\n", job.prefix("first").display());
+    assert!(text.contains(&of_first) && text.contains("\nthe step that runs, or ran last:\njob heat "), "{text}");
+    job.go_on("second");
+    running.ends_with(0);
+    let page = world.path("report.html");
+    let page = page.to_str().unwrap();
+    world.run(world.holdfast(["report", "--html", page]).arg(&spec)).with_code(0);
+    let document = world.run(world.holdfast(["report", "--json"]).arg(&spec)).with_code(0).json();
+    let shown = opened(world, page);
+    assert_eq!(texts(&shown["titles"])[..2], ["Steps: 2", "Time line of the steps"], "{shown:#}");
+    assert_eq!(column(&shown, "Steps", 0), ["first", "second"]);
+    assert_eq!(column(&shown, "Steps", 6), ["finished", "finished"]);
+    assert_eq!(texts(&shown["lanes"]["steps"]), ["first: finished", "second: finished"]);
+    for (at, step) in ["first", "second"].into_iter().enumerate() {
+        let (section, report) = (&shown["sections"][format!("step {step}")], &document["steps"][at]["report"]);
+        let checkpoints: Vec<String> =
+            job.all(step, "checkpoint_started").iter().rev().map(|event| event["checkpoint"].to_string()).collect();
+        assert_eq!(column(section, "Checkpoints", 0), checkpoints);
+        assert_eq!(column(&shown, "Steps", 5)[at], checkpoints.len().to_string());
+        let time = |part: &str| report["time"][part].as_f64().unwrap();
+        let goodput = format!("{:.1} %", time("computing_ms") / time("elapsed_ms") * 100.0);
+        assert_eq!(column(&shown, "Steps", 3)[at], goodput);
+        assert!(section["facts"]["goodput"].as_str().unwrap().starts_with(&goodput), "{section:#}");
+        assert_eq!(section["facts"]["prefix"], job.prefix(step).to_str().unwrap());
+        assert!(!section["lanes"]["phases"].as_array().unwrap().is_empty());
+    }
+    assert_eq!((&shown["covered"], &shown["console"]), (&json!(0), &json!([])));
 }

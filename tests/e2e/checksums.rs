@@ -55,14 +55,13 @@ fn attempts(world: &World) -> Vec<(u64, String)> {
     attempts.map(|event| (event["checkpoint"].as_u64().unwrap(), event["reason"].as_str().unwrap().into())).collect()
 }
 
-#[test]
-fn changed_file_in_cache_is_rebuilt_before_its_rank_reads_it() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).holding_after(5);
+#[test(unchecked)]
+fn changed_file_in_cache_is_rebuilt_before_its_rank_reads_it(world: &World) {
+    let job = Job::new(world, 0).holding_after(5);
     let running = job.reaches(5);
-    flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
-    relaunch(&world, &job);
-    let last = restarted(&world, &job, running);
+    flip(&cached(world, "node1", 5, "rank_1.ckpt"));
+    relaunch(world, &job);
+    let last = restarted(world, &job, running);
     assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(5), &json!([1])), "{last}");
     let notice = world.all("notice").into_iter().map(|event| event["message"].to_string());
     assert!(notice.into_iter().any(|text| text.contains("checkpoint 5") && text.contains("rank_1.ckpt is damaged")));
@@ -102,28 +101,26 @@ fn changed_file_of_local_checkpoint_is_found_only_if_the_spec_requests_its_check
     }
 }
 
-#[test]
-fn partner_copy_replaces_changed_file() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).redundancy("[{scheme: partner}]").holding_after(5);
+#[test(unchecked)]
+fn partner_copy_replaces_changed_file(world: &World) {
+    let job = Job::new(world, 0).redundancy("[{scheme: partner}]").holding_after(5);
     let running = job.reaches(5);
-    flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
-    relaunch(&world, &job);
-    let last = restarted(&world, &job, running);
+    flip(&cached(world, "node1", 5, "rank_1.ckpt"));
+    relaunch(world, &job);
+    let last = restarted(world, &job, running);
     assert_eq!((&last["checkpoint"], &last["moved"]), (&json!(5), &json!([1])), "{last}");
 }
 
-#[test]
-fn changed_partner_copy_is_not_moved_back() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).redundancy("[{scheme: partner}]").holding_after(5);
+#[test(unchecked)]
+fn changed_partner_copy_is_not_moved_back(world: &World) {
+    let job = Job::new(world, 0).redundancy("[{scheme: partner}]").holding_after(5);
     let running = job.reaches(5);
-    fs::remove_file(cached(&world, "node1", 5, "rank_1.ckpt")).unwrap();
-    flip(&cached(&world, "node2", 5, "rank_1.ckpt"));
-    relaunch(&world, &job);
-    let last = restarted(&world, &job, running);
+    fs::remove_file(cached(world, "node1", 5, "rank_1.ckpt")).unwrap();
+    flip(&cached(world, "node2", 5, "rank_1.ckpt"));
+    relaunch(world, &job);
+    let last = restarted(world, &job, running);
     assert_eq!(last["checkpoint"], 4, "{last}");
-    let [(5, reason)] = &attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
+    let [(5, reason)] = &attempts(world)[..] else { panic!("{:?}", attempts(world)) };
     assert!(reason.contains("rank_1.ckpt"), "{reason}");
 }
 
@@ -142,8 +139,7 @@ fn drained<'a>(world: &'a World, job: Job<'a>, change: impl Fn()) -> Job<'a> {
 fn finishes(world: &World, job: &Job<'_>, checkpoint: u64) {
     job.go_on();
     job.run_to_result();
-    let last = world.all("restarted").pop().unwrap();
-    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(checkpoint), &json!("fetched")));
+    world.assert_restarted(checkpoint, "fetched");
 }
 
 #[test]
@@ -159,40 +155,37 @@ fn drain_rebuilds_changed_file() {
     }
 }
 
-#[test]
-fn drain_takes_partner_copy_of_changed_file() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).redundancy("[{scheme: partner}]");
-    let job = drained(&world, job, || flip(&cached(&world, "node1", 4, "rank_1.ckpt")));
+#[test(unchecked)]
+fn drain_takes_partner_copy_of_changed_file(world: &World) {
+    let job = Job::new(world, 0).redundancy("[{scheme: partner}]");
+    let job = drained(world, job, || flip(&cached(world, "node1", 4, "rank_1.ckpt")));
     let second: Vec<Value> = world.all("copied").into_iter().filter(|event| event["round"] == 2).collect();
     assert!(second.iter().any(|event| event["node"] == "node2" && event["ranks"] == json!([1])), "{second:#?}");
     pfs::assert_current(&world.prefix(), 4);
-    finishes(&world, &job, 4);
+    finishes(world, &job, 4);
 }
 
-#[test]
-fn drain_falls_back_to_older_checkpoint_when_second_copy_is_changed_too() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).redundancy("[{scheme: partner}]");
-    let job = drained(&world, job, || {
-        flip(&cached(&world, "node1", 4, "rank_1.ckpt"));
-        flip(&cached(&world, "node2", 4, "rank_1.ckpt"));
+#[test(unchecked)]
+fn drain_falls_back_to_older_checkpoint_when_second_copy_is_changed_too(world: &World) {
+    let job = Job::new(world, 0).redundancy("[{scheme: partner}]");
+    let job = drained(world, job, || {
+        flip(&cached(world, "node1", 4, "rank_1.ckpt"));
+        flip(&cached(world, "node2", 4, "rank_1.ckpt"));
     });
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     pfs::assert_current(&world.prefix(), 3);
-    finishes(&world, &job, 3);
+    finishes(world, &job, 3);
 }
 
-#[test]
-fn flush_of_changed_file_is_not_complete() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn flush_of_changed_file_is_not_complete(world: &World) {
     // Not compared at the restart: the flush is the first that reads the file.
-    let job = Job::new(&world, 0)
+    let job = Job::new(world, 0)
         .holding_after(5)
         .flush("{every: 1000, on_restart: true}")
         .checkpoint("crc: {on_restart: false}");
     let mut running = job.reaches(5);
-    flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
+    flip(&cached(world, "node1", 5, "rank_1.ckpt"));
     assert!(world.kill(|line| line.contains(" example heat ")) > 0, "no rank runs");
     let failed = running.sees_event("flush_failed");
     assert_eq!(failed["checkpoint"], 5);
@@ -203,7 +196,7 @@ fn flush_of_changed_file_is_not_complete() {
     // checkpoint 4 already.
     assert_ne!(pfs::current_id(&world.prefix()), Some(5));
     job.go_on();
-    restarted(&world, &job, running);
+    restarted(world, &job, running);
 }
 
 /// The files of checkpoint 1 on a node that have a checksum, and those that have none.
@@ -256,17 +249,16 @@ fn checksums_are_computed_as_the_spec_requests() {
     }
 }
 
-#[test]
-fn neighbour_s_xor_header_has_the_checksums_of_a_rank() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).heat("--files-per-rank 3").holding_after(1);
+#[test(unchecked)]
+fn neighbour_s_xor_header_has_the_checksums_of_a_rank(world: &World) {
+    let job = Job::new(world, 0).heat("--files-per-rank 3").holding_after(1);
     let running = job.reaches(1);
-    let xor = cached(&world, "node2", 1, "3_of_4_in_0.xor");
+    let xor = cached(world, "node2", 1, "3_of_4_in_0.xor");
     let file = ParityFile::open(&xor::PARITY, xor.parent().unwrap(), "3_of_4_in_0.xor").unwrap();
     let files = &file.header.left[0].files;
     assert_eq!(files.len(), 3);
     for meta in files {
-        let bytes = fs::read(cached(&world, "node1", 1, &format!("/{}", meta.file))).unwrap();
+        let bytes = fs::read(cached(world, "node1", 1, &format!("/{}", meta.file))).unwrap();
         assert_eq!(meta.crc, Some(crc32fast::hash(&bytes)), "{}", meta.file);
     }
     running.signal(Signal::TERM);
@@ -274,12 +266,11 @@ fn neighbour_s_xor_header_has_the_checksums_of_a_rank() {
 }
 
 #[test]
-fn changed_file_in_cache_is_reported_before_it_is_deleted() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(5);
+fn changed_file_in_cache_is_reported_before_it_is_deleted(world: &World) {
+    let job = Job::new(world, 0).holding_after(5);
     let mut running = world.start(job.command_line().env("SCR_CRC_ON_DELETE", "1"));
     running.sees_checkpoint(5);
-    flip(&cached(&world, "node1", 5, "rank_1.ckpt"));
+    flip(&cached(world, "node1", 5, "rank_1.ckpt"));
     job.finishes(running);
     let notices = world.all("notice");
     let changed: Vec<&str> = notices

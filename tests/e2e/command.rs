@@ -58,9 +58,8 @@ fn a_shell_program_loses_two_nodes_and_has_the_result_of_a_failure_free_run() {
     loses_two_nodes_and_has_the_same_result("count.yaml", ["node1", "node3"], "\nsum 11325\n");
 }
 
-#[test]
-fn a_python_program_loses_two_nodes_and_has_the_result_of_a_failure_free_run() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn a_python_program_loses_two_nodes_and_has_the_result_of_a_failure_free_run(world: &World) {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/command/walk.py");
     let mut alone = world.command(program);
     alone.args(["-", "150"]);
@@ -108,25 +107,29 @@ pub(crate) fn end(world: &World, rank: u32, code: u32) {
     fs::rename(world.path("ends.new"), world.path(&format!("ends.{rank}"))).unwrap();
 }
 
+/// Both ranks end with this code.
+pub(crate) fn end_all(world: &World, code: u32) {
+    (0..2).for_each(|rank| end(world, rank, code));
+}
+
 fn is(event: &Value, name: &str) -> bool {
     event["event"] == name
 }
 
 #[test]
-fn a_program_that_has_ended_is_not_started_again_while_others_run() {
-    let world = World::new();
-    let mut running = start(&world, SAVE, EVERY, "");
+fn a_program_that_has_ended_is_not_started_again_while_others_run(world: &World) {
+    let mut running = start(world, SAVE, EVERY, "");
     running.sees_checkpoint(1);
-    end(&world, 0, 0);
+    end(world, 0, 0);
     // The next one but one begins after the end of the program.
     let newest = world.all("checkpoint_complete").len() as u64;
     running.sees_checkpoint(newest + 3);
-    end(&world, 1, 7);
+    end(world, 1, 7);
     running.sees("the second generation", |event| is(event, "restarted") && event["generation"] == 2);
     fs::remove_file(world.path("ends.1")).unwrap();
     world.wait("rank 1", || world.path("runs.2.1").exists().then_some(()));
     running.sees("another checkpoint", |event| is_secured(event) && event["generation"] == 2);
-    end(&world, 1, 0);
+    end(world, 1, 0);
     running.ends_with(0);
     assert!(!world.path("runs.2.0").exists(), "rank 0 had ended");
     let reasons = world.all("generation_ended").into_iter().map(|event| event.to_string());
@@ -134,10 +137,9 @@ fn a_program_that_has_ended_is_not_started_again_while_others_run() {
 }
 
 #[test]
-fn a_signal_makes_a_last_checkpoint_and_then_ends_the_program() {
-    let world = World::new();
+fn a_signal_makes_a_last_checkpoint_and_then_ends_the_program(world: &World) {
     let keys = "command: {save: [SAVE], every: 1h, timeout: 30s}";
-    let mut running = start(&world, SAVE, keys, "halt: {grace: 60s}");
+    let mut running = start(world, SAVE, keys, "halt: {grace: 60s}");
     world.wait("both ranks", || (0..2).all(|rank| world.path(&format!("pid.{rank}")).exists()).then_some(()));
     running.sees_event("restarted");
     running.signal(Signal::INT);
@@ -149,12 +151,11 @@ fn a_signal_makes_a_last_checkpoint_and_then_ends_the_program() {
 }
 
 #[test]
-fn programs_that_end_with_0_after_sigterm_are_not_finished_and_another_run_continues() {
-    let world = World::new();
+fn programs_that_end_with_0_after_sigterm_are_not_finished_and_another_run_continues(world: &World) {
     let program = PROGRAM.replace("exit 3' TERM", "exit 0' TERM");
     let keys = "watch: {files: ['never.$HOLDFAST_RANK']}";
     // Long enough for a shell on a busy machine.
-    let run = || start_program(&world, &program, SAVE, keys, "halt: {grace: 5s}");
+    let run = || start_program(world, &program, SAVE, keys, "halt: {grace: 5s}");
     let mut running = run();
     world.wait("both ranks", || (0..2).all(|rank| world.path(&format!("pid.{rank}")).exists()).then_some(()));
     running.sees_event("restarted");
@@ -166,7 +167,7 @@ fn programs_that_end_with_0_after_sigterm_are_not_finished_and_another_run_conti
     assert_eq!(world.all("finalized"), [] as [Value; 0]);
     world.assert_nothing_is_left();
     // Programs that end by themselves are finished.
-    (0..2).for_each(|rank| end(&world, rank, 0));
+    (0..2).for_each(|rank| end(world, rank, 0));
     run().ends_with(0);
     assert_eq!(world.all("finalized").len(), 1);
 }
@@ -178,8 +179,7 @@ fn drops(save: &str, keys: &str) -> String {
     let mut running = start(&world, save, keys, "");
     let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
     world.wait("the program", || world.path("runs.1.0").exists().then_some(()));
-    end(&world, 0, 0);
-    end(&world, 1, 0);
+    end_all(&world, 0);
     // The job is finished; without a dataset, unless one was made when the programs had ended.
     let code = running.end().status.code();
     assert!(matches!(code, Some(0 | 65)), "{code:?}");
@@ -200,15 +200,14 @@ fn drained(world: &World) -> Vec<(String, String)> {
     files
 }
 
-#[test]
-fn the_save_command_gets_its_variables_and_an_empty_directory() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn the_save_command_gets_its_variables_and_an_empty_directory(world: &World) {
     // The first one fails, and leaves a file in the directory.
     let save = "cd \"$1\"\n[ -z \"$(ls -A \"$HOLDFAST_CHECKPOINT_DIR\")\" ] || exit 4\n\
                 if mkdir \"failed.$HOLDFAST_RANK\" 2>/dev/null; then\n\
                     echo rest > \"$HOLDFAST_CHECKPOINT_DIR/rest\"; exit 3\nfi\n\
                 echo \"$HOLDFAST_RANK of $HOLDFAST_RANKS: $HOLDFAST_PROGRAM_PID\" > \"$HOLDFAST_CHECKPOINT_DIR/state\"";
-    let mut running = start(&world, save, EVERY, "");
+    let mut running = start(world, save, EVERY, "");
     let failed = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
     assert!(failed.ends_with("sh ended with exit code 3"), "{failed}");
     let complete = running.sees_first_checkpoint()["checkpoint"].as_u64().unwrap();
@@ -216,13 +215,12 @@ fn the_save_command_gets_its_variables_and_an_empty_directory() {
     running.terminated();
     let pid = |rank: u32| fs::read_to_string(world.path(&format!("pid.{rank}"))).unwrap();
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), format!("{rank} of 2: {}", pid(rank))));
-    assert_eq!(drained(&world), expected);
+    assert_eq!(drained(world), expected);
     assert_eq!(world.all("checkpoint_failed").len(), 1, "the directory was empty again");
 }
 
-#[test]
-fn variables_in_words_are_those_of_the_rank_and_stay_as_they_are_without_holdfast() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn variables_in_words_are_those_of_the_rank_and_stay_as_they_are_without_holdfast(world: &World) {
     let spec = format!(
         "job: plain\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\n\
          run: {{ranks: 1, command: [echo, \"rank ${{HOLDFAST_RANK}} of $HOLDFAST_RANKS in $HOME\"]}}\n\
@@ -286,8 +284,7 @@ fn files_that_are_not_complete_in_time_after_a_signal_are_no_checkpoint() {
         assert!(failed["reason"].as_str().unwrap().starts_with("rank "), "{failed}");
         assert!(world.path("handling.0").exists() || world.path("handling.1").exists(), "the program has the signal");
         assert_eq!(world.all("checkpoint_complete"), [] as [Value; 0]);
-        end(&world, 0, 0);
-        end(&world, 1, 0);
+        end_all(&world, 0);
         running.end();
     }
 }
@@ -306,10 +303,9 @@ until [ -e "ends.$HOLDFAST_RANK" ]; do sleep 0.02; done
 "#;
 
 #[test]
-fn files_for_the_signal_of_a_dropped_checkpoint_do_not_complete_the_next_one() {
-    let world = World::new();
+fn files_for_the_signal_of_a_dropped_checkpoint_do_not_complete_the_next_one(world: &World) {
     let keys = "command: {signal: USR1, until: file DONE, every: 100ms, timeout: 1s}";
-    let mut running = start_program(&world, SLOW, "", keys, "halt: {grace: 60s}");
+    let mut running = start_program(world, SLOW, "", keys, "halt: {grace: 60s}");
     running.sees("a checkpoint that waits for the signal before", |event| {
         is(event, "checkpoint_failed")
             && event["reason"].as_str().unwrap().contains("still writes for the signal before")
@@ -321,21 +317,20 @@ fn files_for_the_signal_of_a_dropped_checkpoint_do_not_complete_the_next_one() {
     let both = |rank| {
         [("first", "one\n"), ("second", "two\n")].map(|(name, text)| (format!("rank_{rank}.{name}"), text.to_owned()))
     };
-    assert_eq!(drained(&world), [both(0), both(1)].concat());
+    assert_eq!(drained(world), [both(0), both(1)].concat());
 }
 
 #[test]
-fn a_program_that_has_missed_a_signal_gets_another_one() {
-    let world = World::new();
+fn a_program_that_has_missed_a_signal_gets_another_one(world: &World) {
     world.write("silent", "");
     let keys = "command: {signal: USR1, until: file DONE, every: 100ms, timeout: 2s}";
-    let mut running = start_program(&world, IN_TWO_PARTS, "", keys, "halt: {grace: 60s}");
+    let mut running = start_program(world, IN_TWO_PARTS, "", keys, "halt: {grace: 60s}");
     running.sees_event("checkpoint_failed");
     fs::remove_file(world.path("silent")).unwrap();
     running.sees_first_checkpoint();
     running.terminated();
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), "one\ntwo\n".to_owned()));
-    assert_eq!(drained(&world), expected);
+    assert_eq!(drained(world), expected);
     let still = |event: &&Value| event["reason"].as_str().unwrap().contains("still writes");
     assert_eq!(world.all("checkpoint_failed").iter().find(still), None);
 }
@@ -356,8 +351,7 @@ until [ -e "ends.$HOLDFAST_RANK" ]; do sleep 0.02; done
 "#;
 
 #[test]
-fn a_set_of_renamed_files_has_the_newest_one_of_each_pattern_and_no_other_file() {
-    let world = World::new();
+fn a_set_of_renamed_files_has_the_newest_one_of_each_pattern_and_no_other_file(world: &World) {
     for rank in 0..2 {
         world.write(&format!("field.{rank}"), "before the start");
         world.write(&format!("index.{rank}"), "before the start");
@@ -367,7 +361,7 @@ fn a_set_of_renamed_files_has_the_newest_one_of_each_pattern_and_no_other_file()
     let keys = format!("watch: {{files: [\"{0}/fi*d.$HOLDFAST_RANK\", \"{0}/link/index.$HOLDFAST_RANK\"]}}", {
         world.path("").display().to_string().trim_end_matches('/').to_owned()
     });
-    let mut running = start_program(&world, RENAMES, "", &keys, "halt: {grace: 0s}");
+    let mut running = start_program(world, RENAMES, "", &keys, "halt: {grace: 0s}");
     let renamed = |rank| fs::read_to_string(world.path(&format!("field.{rank}"))).is_ok_and(|text| text == "renamed\n");
     world.wait("the first file", || (0..2).all(renamed).then_some(()));
     assert_eq!(world.all("checkpoint_started"), [] as [Value; 0], "one pattern has no renamed file");
@@ -378,7 +372,7 @@ fn a_set_of_renamed_files_has_the_newest_one_of_each_pattern_and_no_other_file()
         [("field", "newest\n"), ("index", "renamed\n")]
             .map(|(name, text)| (format!("rank_{rank}.{name}.{rank}"), text.to_owned()))
     };
-    assert_eq!(drained(&world), [files(0), files(1)].concat());
+    assert_eq!(drained(world), [files(0), files(1)].concat());
     assert_eq!(world.all("checkpoint_started").len(), 1);
 }
 
@@ -391,7 +385,7 @@ fn start_watched<'a>(world: &'a World, program: &str, files: &[&str]) -> Running
 }
 
 #[test]
-fn a_file_that_was_renamed_while_it_is_written_is_taken_when_it_is_closed() {
+fn a_file_that_was_renamed_while_it_is_written_is_taken_when_it_is_closed(world: &World) {
     const PROGRAM: &str = r#"
         cd "$1" || exit 9
         exec 9>new.RANK
@@ -402,8 +396,7 @@ fn a_file_that_was_renamed_while_it_is_written_is_taken_when_it_is_closed() {
         exec 9>&-
         until [ -e "ends.RANK" ]; do sleep 0.02; done
     "#;
-    let world = World::new();
-    let mut running = start_watched(&world, PROGRAM, &["state.$HOLDFAST_RANK"]);
+    let mut running = start_watched(world, PROGRAM, &["state.$HOLDFAST_RANK"]);
     // It stays open for longer than what is reported.
     let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("/state.") && reason.contains(" is still open for writing by sh ("), "{reason}");
@@ -412,7 +405,7 @@ fn a_file_that_was_renamed_while_it_is_written_is_taken_when_it_is_closed() {
     running.sees_first_checkpoint();
     running.terminated();
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.state.{rank}"), "begin\nend\n".to_owned()));
-    assert_eq!(drained(&world), expected);
+    assert_eq!(drained(world), expected);
 }
 
 #[test]
@@ -451,8 +444,7 @@ fn a_set_of_renamed_files_is_never_of_two_steps() {
         let step = |file: &str| fs::read_to_string(world.path(&format!("restart.{file}.{rank}"))).unwrap();
         assert_eq!(step("a"), step("b"), "rank {rank}");
     }
-    end(&world, 0, 0);
-    end(&world, 1, 0);
+    end_all(&world, 0);
     running.ends_with(0);
 }
 
@@ -474,8 +466,7 @@ fn renamed_files_that_cannot_be_taken_are_reported_once() {
         assert!(reason.starts_with("rank ") && reason.contains(expected), "{reason}");
         let done = || (0..2).all(|rank| world.path(&format!("done.{rank}")).exists()).then_some(());
         world.wait("the last rename", done);
-        end(&world, 0, 0);
-        end(&world, 1, 0);
+        end_all(&world, 0);
         running.ends_with(65);
         assert_eq!(world.all("checkpoint_failed").len(), 1);
     }
@@ -490,15 +481,13 @@ fn checkpoints_are_progress_and_launches_without_one_end_the_job() {
         assert_eq!(world.kill(|line| line.contains("rank --role checkpoints")), 2);
         running.sees("the next launch", |event| is(event, "restarted") && event["generation"] == generation + 1);
     }
-    end(&world, 0, 0);
-    end(&world, 1, 0);
+    end_all(&world, 0);
     running.ends_with(0);
     let ended = world.all("generation_ended");
     assert!(ended[..3].iter().all(|event| event["progress"]["source"] == "checkpoint"), "{ended:#?}");
 
     let world = World::unchecked();
-    end(&world, 0, 7);
-    end(&world, 1, 7);
+    end_all(&world, 7);
     let keys = "command: {save: [SAVE], every: 1h}";
     let ran = start(&world, SAVE, keys, "relaunch: {no_progress_limit: 2}").ends_with(91);
     ran.prints(&["no progress: 2 generations in a row (relaunch.no_progress_limit)"]);
@@ -527,17 +516,12 @@ fn a_signal_to_a_rank_process_reaches_the_program_and_its_group_and_its_end_is_t
     assert_eq!((&ended["rank"], &ended["end"]["signal"]), (&1.into(), &11.into()), "{ended}");
 }
 
-#[test]
-fn programs_that_all_end_during_a_checkpoint_leave_the_one_before_as_the_newest() {
-    let world = World::new();
-    let save = format!("{SAVE}\ncd \"$1\"\nwhile [ -e hold ]; do : > \"held.$HOLDFAST_RANK\"; sleep 0.02; done");
-    let mut running = start(&world, &save, EVERY, "");
-    running.sees_checkpoint(1);
-    fs::write(world.path("hold"), "").unwrap();
+/// Both programs end while the command of their checkpoint waits.
+fn programs_end_while_their_checkpoint_is_held(world: &World) {
     let all = |name: &str| (0..2).all(|rank| world.path(&format!("{name}.{rank}")).exists());
-    world.wait("the next checkpoint", || all("held").then_some(()));
+    world.wait("the checkpoint", || all("held").then_some(()));
     for rank in 0..2 {
-        end(&world, rank, 0);
+        end(world, rank, 0);
         let pid = fs::read_to_string(world.path(&format!("pid.{rank}"))).unwrap();
         let status = format!("/proc/{}/cmdline", pid.trim());
         // A process that has ended has no command line, also if nobody has waited for it.
@@ -545,8 +529,17 @@ fn programs_that_all_end_during_a_checkpoint_leave_the_one_before_as_the_newest(
         world.wait("the end of a program", has_ended);
     }
     fs::remove_file(world.path("hold")).unwrap();
+}
+
+#[test]
+fn programs_that_all_end_during_a_checkpoint_leave_the_one_before_as_the_newest(world: &World) {
+    let save = format!("{SAVE}\ncd \"$1\"\nwhile [ -e hold ]; do : > \"held.$HOLDFAST_RANK\"; sleep 0.02; done");
+    let mut running = start(world, &save, EVERY, "");
+    running.sees_checkpoint(1);
+    fs::write(world.path("hold"), "").unwrap();
+    programs_end_while_their_checkpoint_is_held(world);
     running.ends_with(0);
-    let files = drained(&world);
+    let files = drained(world);
     assert_eq!(files.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["rank_0.state", "rank_1.state"]);
 }
 
@@ -567,16 +560,7 @@ fn a_job_whose_programs_end_during_their_only_checkpoint_is_finished() {
             running.sees_event("checkpoint_failed");
             fs::remove_file(world.path("fails")).unwrap();
         }
-        let all = |name: &str| (0..2).all(|rank| world.path(&format!("{name}.{rank}")).exists());
-        world.wait("the only checkpoint", || all("held").then_some(()));
-        for rank in 0..2 {
-            end(&world, rank, 0);
-            let pid = fs::read_to_string(world.path(&format!("pid.{rank}"))).unwrap();
-            let status = format!("/proc/{}/cmdline", pid.trim());
-            let has_ended = || fs::read(&status).unwrap_or_default().is_empty().then_some(());
-            world.wait("the end of a program", has_ended);
-        }
-        fs::remove_file(world.path("hold")).unwrap();
+        programs_end_while_their_checkpoint_is_held(&world);
         let failed = |world: &World| world.all("checkpoint_failed").pop().unwrap()["reason"].clone();
         if first_fails {
             // What was lost is what failed, not what the end made superfluous.
@@ -628,11 +612,10 @@ until [ -e "ends.$HOLDFAST_RANK" ]; do echo later >&9; sleep 0.02; done
 "#;
 
 #[test]
-fn a_file_that_is_still_open_for_writing_is_no_part_of_a_checkpoint() {
-    let world = World::new();
+fn a_file_that_is_still_open_for_writing_is_no_part_of_a_checkpoint(world: &World) {
     world.write("keep", "");
     let keys = "command: {signal: USR1, until: file DONE, every: 100ms, timeout: 30s}";
-    let mut running = start_program(&world, KEEPS_OPEN, "", keys, "halt: {grace: 60s}");
+    let mut running = start_program(world, KEEPS_OPEN, "", keys, "halt: {grace: 60s}");
     let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("/checkpoint/log is still open for writing by sh ("), "{reason}");
     assert_eq!(world.all("checkpoint_complete"), [] as [Value; 0]);
@@ -640,33 +623,30 @@ fn a_file_that_is_still_open_for_writing_is_no_part_of_a_checkpoint() {
     running.sees_first_checkpoint();
     running.terminated();
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.log"), "begin\n".to_owned()));
-    assert_eq!(drained(&world), expected);
+    assert_eq!(drained(world), expected);
 }
 
 #[test]
-fn a_file_that_the_program_has_open_when_the_save_command_ends_is_no_part_of_a_checkpoint() {
-    let world = World::new();
+fn a_file_that_the_program_has_open_when_the_save_command_ends_is_no_part_of_a_checkpoint(world: &World) {
     let program = PROGRAM.replace("until [ -e", "exec 9>journal.$HOLDFAST_RANK\nuntil [ -e");
     // The same file, not a copy.
     let save = r#"cd "$1"; until mv "journal.$HOLDFAST_RANK" "$HOLDFAST_CHECKPOINT_DIR/journal"; do sleep 0.02; done"#;
-    let mut running = start_program(&world, &program, save, EVERY, "");
+    let mut running = start_program(world, &program, save, EVERY, "");
     let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("/checkpoint/journal is still open for writing by sh ("), "{reason}");
-    end(&world, 0, 0);
-    end(&world, 1, 0);
+    end_all(world, 0);
     running.ends_with(65);
 }
 
 #[test]
-fn a_link_in_the_place_of_the_directory_leads_to_files_that_are_not_touched() {
-    let world = World::new();
+fn a_link_in_the_place_of_the_directory_leads_to_files_that_are_not_touched(world: &World) {
     fs::create_dir(world.path("own")).unwrap();
     world.write("own/precious", "mine");
     let save = r#"
         [ ! -e "$1/good" ] || { echo 1 > "$HOLDFAST_CHECKPOINT_DIR/state"; exit; }
         rm -rf "$HOLDFAST_CHECKPOINT_DIR"; ln -sn "$1/own" "$HOLDFAST_CHECKPOINT_DIR"
     "#;
-    let mut running = start(&world, save, EVERY, "");
+    let mut running = start(world, save, EVERY, "");
     let refused = |event: &Value| {
         let reason = event["reason"].as_str().unwrap_or_default();
         is(event, "checkpoint_failed") && reason.contains("/checkpoint is a symbolic link, not the directory")
@@ -676,15 +656,13 @@ fn a_link_in_the_place_of_the_directory_leads_to_files_that_are_not_touched() {
     // The directory is there again for the next one.
     world.write("good", "");
     running.sees_first_checkpoint();
-    end(&world, 0, 0);
-    end(&world, 1, 0);
+    end_all(world, 0);
     running.ends_with(0);
     assert_eq!(fs::read_to_string(world.path("own/precious")).unwrap(), "mine");
 }
 
 #[test]
-fn what_is_left_of_a_command_writes_no_file_of_the_next_checkpoint() {
-    let world = World::new();
+fn what_is_left_of_a_command_writes_no_file_of_the_next_checkpoint(world: &World) {
     // The first command of rank 0 goes on with all its processes when the one that supervises it is killed.
     let save = r#"
         cd "$1"
@@ -698,7 +676,7 @@ fn what_is_left_of_a_command_writes_no_file_of_the_next_checkpoint() {
             while :; do echo old > "$HOLDFAST_CHECKPOINT_DIR/old"; sleep 0.02; done' &
         wait
     "#;
-    let mut running = start(&world, save, EVERY, "");
+    let mut running = start(world, save, EVERY, "");
     let left = world.wait("the command", || fs::read_to_string(world.path("old.pid")).ok());
     let is_supervisor = |line: &str| line.contains("rank --role command") && line.contains("/save");
     assert!(world.kill(is_supervisor) > 0);
@@ -709,13 +687,12 @@ fn what_is_left_of_a_command_writes_no_file_of_the_next_checkpoint() {
     assert_eq!(command_line, "", "the old command is killed");
     running.terminated();
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), "new\n".to_owned()));
-    assert_eq!(drained(&world), expected);
+    assert_eq!(drained(world), expected);
 }
 
-#[test]
-fn a_save_command_that_is_missing_is_found_before_the_start_and_while_the_job_runs() {
-    let world = World::unchecked();
-    let ran = start(&world, SAVE, "command: {save: [./no-such-command]}", "").ends_with(78);
+#[test(unchecked)]
+fn a_save_command_that_is_missing_is_found_before_the_start_and_while_the_job_runs(world: &World) {
+    let ran = start(world, SAVE, "command: {save: [./no-such-command]}", "").ends_with(78);
     ran.prints(&["`checkpoint.command.save`", "no-such-command"]);
     let reason = drops("exit 0", "command: {save: [sh, -c, 'exec ./gone'], every: 100ms}");
     assert!(reason.contains("sh ended with exit code 127"), "{reason}");
@@ -728,17 +705,16 @@ fn a_program_that_ignores_its_signal_gets_no_checkpoint() {
 }
 
 #[test]
-fn files_that_a_program_renames_into_place_are_its_checkpoint() {
-    let world = World::new();
+fn files_that_a_program_renames_into_place_are_its_checkpoint(world: &World) {
     let mut changes = WITHOUT_FAULTS.to_vec();
     let save = "  command:\n    save: [cp, \"state.$HOLDFAST_RANK\", \"$HOLDFAST_CHECKPOINT_DIR/state\"]\n    \
                 every: 500ms\n    timeout: 20s\n";
     changes.push((save, "  watch: {files: [\"state.$HOLDFAST_RANK\"]}\n"));
     changes.push(("$HOLDFAST_RESTART_DIR/state", "$HOLDFAST_RESTART_DIR/state.$HOLDFAST_RANK"));
     changes.push(("  nodes: 6\n", "  nodes: 6\n  faults: [{node: 1, after_checkpoint: 3}]\n"));
-    start_example(&world, "count.yaml", &changes).ends_with(0);
+    start_example(world, "count.yaml", &changes).ends_with(0);
     assert_eq!(world.all("restarted").len(), 2);
-    for (before, after) in output(&world, 1).iter().zip(output(&world, 2)) {
+    for (before, after) in output(world, 1).iter().zip(output(world, 2)) {
         assert!(before.starts_with("starting after step 0\n"), "{before}");
         assert!(!after.starts_with("starting after step 0\n") && after.ends_with("\nsum 11325\n"), "{after}");
     }
@@ -752,24 +728,21 @@ fn files_that_a_program_renames_into_place_are_its_checkpoint() {
 }
 
 #[test]
-fn a_rank_process_that_is_killed_leaves_no_program_behind() {
-    let world = World::new();
-    let mut running = start(&world, SAVE, EVERY, "relaunch: {attempts: 1}");
+fn a_rank_process_that_is_killed_leaves_no_program_behind(world: &World) {
+    let mut running = start(world, SAVE, EVERY, "relaunch: {attempts: 1}");
     running.sees_checkpoint(1);
     let program: u32 = fs::read_to_string(world.path("pid.1")).unwrap().trim().parse().unwrap();
     let is_rank = |line: &str| line.contains("rank --role checkpoints");
     assert_eq!(world.kill(is_rank), 2);
     world.wait("the end of the program", || (!Path::new(&format!("/proc/{program}")).exists()).then_some(()));
     running.sees("the second generation", |event| is(event, "restarted") && event["generation"] == 2);
-    end(&world, 0, 0);
-    end(&world, 1, 0);
+    end_all(world, 0);
     running.ends_with(0);
 }
 
 #[test]
-fn an_agent_that_is_restarted_changes_nothing_for_the_program() {
-    let world = World::new();
-    let mut running = start(&world, SAVE, EVERY, "");
+fn an_agent_that_is_restarted_changes_nothing_for_the_program(world: &World) {
+    let mut running = start(world, SAVE, EVERY, "");
     running.sees_checkpoint(1);
     for node in ["node1", "node0"] {
         crate::world::signal(world.agent_pid(node), Signal::KILL);
@@ -779,22 +752,19 @@ fn an_agent_that_is_restarted_changes_nothing_for_the_program() {
         running.sees_checkpoint(newest + 2);
         assert!(world.all("agent_started").len() >= begun);
     }
-    end(&world, 0, 0);
-    end(&world, 1, 0);
+    end_all(world, 0);
     running.ends_with(0);
     assert_eq!(world.all("generation_launched").len(), 1);
 }
 
 #[test]
-fn without_checkpoints_there_is_no_lack_of_progress() {
-    let world = World::new();
+fn without_checkpoints_there_is_no_lack_of_progress(world: &World) {
     let spec = format!(
         "job: plain\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\nrun: {{command: [sh, -c, 'exit 4']}}\n\
          checkpoint: {{source: none}}\nrelaunch: {{attempts: 4}}\n",
         world.prefix()
     );
-    let ran = world.run_spec(&spec).with_code(90);
-    ran.prints(&["gave up after 4 relaunches"]);
+    world.run_spec(&spec).with_code(90).prints(&["gave up after 4 relaunches"]);
     let ended = world.all("generation_ended");
     assert_eq!(ended.len(), 5);
     assert!(ended.iter().all(|event| event["without_progress"] == 0), "{ended:#?}");

@@ -44,10 +44,9 @@ fn packed_files(world: &World, directory: &Path) -> BTreeSet<String> {
     packed
 }
 
-#[test]
-fn packs_files_with_those_of_lost_member_and_next_run_fetches_from_containers() {
-    let world = World::unchecked();
-    let job = draining(&world).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
+#[test(unchecked)]
+fn packs_files_with_those_of_lost_member_and_next_run_fetches_from_containers(world: &World) {
+    let job = draining(world).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
     let job = job.faults("{node: 2, during: copy}");
     job.run(75);
     assert_eq!(world.the("rebuilt_in_prefix")["rank"], 2);
@@ -60,7 +59,7 @@ fn packs_files_with_those_of_lost_member_and_next_run_fetches_from_containers() 
     }
     assert_eq!(files_of_ranks(&directory), BTreeSet::new());
     // Together they have the files that a plain copy has.
-    let packed = packed_files(&world, &directory);
+    let packed = packed_files(world, &directory);
     for rank in 0..4 {
         for file in [format!("{rank}.scrfilemap"), format!("{}_of_4_in_0.xor", rank + 1)] {
             assert!(packed.contains(&file), "{file}: {packed:?}");
@@ -69,12 +68,11 @@ fn packs_files_with_those_of_lost_member_and_next_run_fetches_from_containers() 
     assert!(packed.iter().any(|name| name.contains("rank_2.")), "{packed:?}");
     let arguments = ["verify", directory.to_str().unwrap()];
     world.run(world.holdfast(arguments)).with_code(0);
-    let mut next = draining(&world);
+    let mut next = draining(world);
     next.heat.clone_from(&job.heat);
     next.run(0);
     job.assert_result();
-    let last = world.all("restarted").pop().unwrap();
-    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+    world.assert_restarted(4, "fetched");
     assert_eq!(world.all("plain_files_kept").len(), 0);
     world.assert_nothing_is_left();
     // Without its first file, the files in the first container are lost, and the second one does not replace them.
@@ -90,9 +88,8 @@ fn packs_files_with_those_of_lost_member_and_next_run_fetches_from_containers() 
 }
 
 #[test]
-fn an_agent_that_is_started_again_during_the_copy_goes_on_where_the_stream_ends() {
-    let world = World::new();
-    let job = draining(&world).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
+fn an_agent_that_is_started_again_during_the_copy_goes_on_where_the_stream_ends(world: &World) {
+    let job = draining(world).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
     job.faults("{node: 2, during: copy, action: kill-agent}").run(75);
     assert_eq!(world.all("rebuilt_in_prefix").len(), 0);
     let log = fs::read_to_string(world.prefix().join(".holdfast/agents/node2.log")).unwrap();
@@ -104,11 +101,10 @@ fn an_agent_that_is_started_again_during_the_copy_goes_on_where_the_stream_ends(
     world.run(world.holdfast(["verify", directory.to_str().unwrap()])).with_code(0);
 }
 
-#[test]
-fn index_add_restores_lost_part_and_verify_is_content() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn index_add_restores_lost_part_and_verify_is_content(world: &World) {
     let drain = "drain: {container: {kind: sion, files: 4}}";
-    let job = Job::new(&world, 0).checkpoint(drain).top("halt: {checkpoints_left: 4}");
+    let job = Job::new(world, 0).checkpoint(drain).top("halt: {checkpoints_left: 4}");
     job.run(75);
     let directory = pfs::current(&world.prefix()).unwrap();
     let verify = ["verify", "--details", directory.to_str().unwrap()];
@@ -162,12 +158,10 @@ fn flushes_into_containers_and_uses_older_one_when_newest_is_damaged() {
     }
 }
 
-#[test]
-fn index_add_verifies_container_and_finds_changed_byte() {
-    let world = World::unchecked();
-    let job = draining(&world).holding_after(4);
-    let running = job.reaches(4);
-    running.terminated();
+#[test(unchecked)]
+fn index_add_verifies_container_and_finds_changed_byte(world: &World) {
+    let job = draining(world).holding_after(4);
+    job.reaches(4).terminated();
     let directory = pfs::current(&world.prefix()).unwrap();
     assert_eq!(files_of_ranks(&directory), BTreeSet::new());
     let name = directory.file_name().unwrap().to_str().unwrap();
@@ -181,8 +175,7 @@ fn index_add_verifies_container_and_finds_changed_byte() {
     bytes[at] ^= 1;
     fs::write(&path, bytes).unwrap();
     // The redundancy of the set restores the rank, as plain files that replace the packed ones.
-    let ran = world.run(world.holdfast(add)).with_code(0);
-    ran.prints(&["rank_0.ckpt", "CRC32"]);
+    world.run(world.holdfast(add)).with_code(0).prints(&["rank_0.ckpt", "CRC32"]);
     assert!(files_of_ranks(&directory).contains("rank_0.ckpt"));
     pfs::assert_current(&prefix, 4);
 }
@@ -217,11 +210,10 @@ fn obstruct(directory: &Path) {
 }
 
 #[test]
-fn drain_without_container_copies_plain_files_and_warns() {
-    let world = World::new();
-    let job = draining(&world).holding_after(4);
+fn drain_without_container_copies_plain_files_and_warns(world: &World) {
+    let job = draining(world).holding_after(4);
     let mut running = job.reaches(4);
-    let directory = begun_drain(&world, &mut running);
+    let directory = begun_drain(world, &mut running);
     obstruct(&directory);
     let ran = running.terminated();
     ran.prints(&["warning: files of checkpoint 4 in", "are not in a container", "holdfast-4294967295.sion"]);
@@ -231,18 +223,17 @@ fn drain_without_container_copies_plain_files_and_warns() {
     pfs::assert_current(&world.prefix(), 4);
     let files = files_of_ranks(&directory);
     assert!((0..4).all(|rank| files.contains(&format!("{rank}.scrfilemap"))), "{files:?}");
-    let next = draining(&world);
+    let next = draining(world);
     next.run_to_result();
 }
 
 #[test]
-fn flush_without_container_copies_plain_files_and_warns() {
-    let world = World::new();
+fn flush_without_container_copies_plain_files_and_warns(world: &World) {
     // The flush would need hours.
     let slow = format!("{{every: 4, mode: async, bandwidth: 1, {CONTAINER}}}");
-    let job = Job::new(&world, 0).flush(&slow).holding_after(4);
+    let job = Job::new(world, 0).flush(&slow).holding_after(4);
     let mut running = job.reaches(4);
-    let directory = sees_flush_into_container(&world);
+    let directory = sees_flush_into_container(world);
     let of_container = temporary(&directory);
     obstruct(&directory);
     signal(world.agent_pid("node0"), Signal::KILL);
@@ -260,12 +251,11 @@ fn flush_without_container_copies_plain_files_and_warns() {
 }
 
 #[test]
-fn flush_into_container_is_continued_after_death_of_leader_and_is_not_complete_before() {
-    let world = World::new();
+fn flush_into_container_is_continued_after_death_of_leader_and_is_not_complete_before(world: &World) {
     let slow = format!("{{every: 4, mode: async, bandwidth: 1, {CONTAINER}}}");
-    let job = Job::new(&world, 0).flush(&slow).checkpoint(&format!("drain: {{{CONTAINER}}}")).holding_after(4);
+    let job = Job::new(world, 0).flush(&slow).checkpoint(&format!("drain: {{{CONTAINER}}}")).holding_after(4);
     let running = job.reaches(4);
-    let directory = sees_flush_into_container(&world);
+    let directory = sees_flush_into_container(world);
     let of_container = temporary(&directory);
     signal(world.agent_pid("node0"), Signal::KILL);
     world.wait("the container of the restarted leader", || {
@@ -281,11 +271,10 @@ fn flush_into_container_is_continued_after_death_of_leader_and_is_not_complete_b
 }
 
 #[test]
-fn drain_is_repeated_after_orchestrator_was_killed_and_leaves_one_container() {
-    let world = World::new();
-    let job = draining(&world).holding_after(4);
+fn drain_is_repeated_after_orchestrator_was_killed_and_leaves_one_container(world: &World) {
+    let job = draining(world).holding_after(4);
     let mut running = job.reaches(4);
-    let directory = begun_drain(&world, &mut running);
+    let directory = begun_drain(world, &mut running);
     // What a drain leaves that is killed between the renames of its last step; it may still be under way for a day.
     for (name, days) in [("holdfast-1.sion.000001", 2), ("holdfast-2.sion.000001", 0)] {
         fs::write(directory.join(name), "a part without its first file").unwrap();

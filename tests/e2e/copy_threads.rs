@@ -55,14 +55,13 @@ fn setting_allows_more_copies_than_processors() {
     assert_copies_at_a_time(4);
 }
 
-#[test]
-fn drain_copies_as_many_files_at_a_time_as_flush() {
-    let world = World::unchecked();
-    let mut job = job(&world, 1);
+#[test(unchecked)]
+fn drain_copies_as_many_files_at_a_time_as_flush(world: &World) {
+    let mut job = job(world, 1);
     (job.size, job.steps, job.every) = ("2048x4096", 1, 1);
     let (mut running, mut most) = (job.start(), 0);
     while running.is_running() {
-        most = most.max(copies(&world, SMALLEST_DATA));
+        most = most.max(copies(world, SMALLEST_DATA));
     }
     running.ends_with(0);
     assert_eq!(world.the("drained")["checkpoint"], 1);

@@ -89,7 +89,7 @@ fn is_seen_on_the_network(program: &Path, data_plane: &str, size: &'static str) 
     let written = files_below(&world.node_root("node2"));
     let file = written.iter().find(|path| path.ends_with("checkpoint.3/rank_2.ckpt")).unwrap();
     let part = characteristic_part(file);
-    running.sees("the restart", |event| event["event"] == "restarted" && event["generation"] == 2);
+    running.sees_where("restarted", "generation", 2);
     job.finishes(running);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["moved"]), (&json!(3), &json!([1])), "{data_plane}: {last}");

@@ -316,9 +316,8 @@ impl<'a> Machines<'a> {
 }
 
 #[test]
-fn each_link_is_cut_on_its_own_and_a_killed_device_takes_its_processes_with_it() {
-    let world = World::new();
-    let mut machines = Machines::new(&world);
+fn each_link_is_cut_on_its_own_and_a_killed_device_takes_its_processes_with_it(world: &World) {
+    let mut machines = Machines::new(world);
     // A connection to the ssh server of a device, from the orchestrator or from the other device.
     let reaches = |machines: &Machines<'_>, link: Link| {
         let (from, to) = match link {
@@ -326,7 +325,7 @@ fn each_link_is_cut_on_its_own_and_a_killed_device_takes_its_processes_with_it()
             Link::Orchestrator(device) => (&machines.orchestrator, device),
         };
         let script = format!("exec 3<>/dev/tcp/{}/22 && read -r line <&3 && echo \"$line\"", ADDRESSES[to]);
-        let mut command = from.command(&world, "timeout");
+        let mut command = from.command(world, "timeout");
         let output = command.args(["2", "bash", "-c", &script]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).starts_with("SSH-")
     };

@@ -20,7 +20,10 @@ fn halting(world: &World) -> Job<'_> {
     Job::new(world, 0).top("halt: {checkpoints_left: 4}")
 }
 
+/// Checkpoint 4 was drained, nothing else is left, and the job is finished from it.
 fn finishes_elsewhere(job: &Job<'_>, world: &World) {
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
     let mut next = Job::new(world, 0);
     next.heat.clone_from(&job.heat);
     next.run(0);
@@ -29,10 +32,9 @@ fn finishes_elsewhere(job: &Job<'_>, world: &World) {
     world.assert_nothing_is_left();
 }
 
-#[test]
-fn agent_killed_during_copy_is_restarted_and_copies() {
-    let world = World::unchecked();
-    let job = halting(&world).faults("{node: 2, during: copy, action: kill-agent}");
+#[test(unchecked)]
+fn agent_killed_during_copy_is_restarted_and_copies(world: &World) {
+    let job = halting(world).faults("{node: 2, during: copy, action: kill-agent}");
     job.run(75);
     let copied = world.all("copied");
     let of_node: Vec<&Value> = copied.iter().filter(|event| event["node"] == "node2").collect();
@@ -40,33 +42,25 @@ fn agent_killed_during_copy_is_restarted_and_copies() {
     assert!(of_node[0]["failure"].is_string() && of_node[1]["failure"].is_null(), "{copied:#?}");
     assert_eq!(of_node[1]["ranks"], json!([2]));
     assert_eq!(world.all("rebuilt_in_prefix").len(), 0);
-    pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
-    finishes_elsewhere(&job, &world);
+    finishes_elsewhere(&job, world);
 }
 
-#[test]
-fn partner_copies_files_of_node_lost_during_copy() {
-    let world = World::unchecked();
-    let job = halting(&world).redundancy("[{scheme: partner}]").faults("{node: 2, during: copy}");
+#[test(unchecked)]
+fn partner_copies_files_of_node_lost_during_copy(world: &World) {
+    let job = halting(world).redundancy("[{scheme: partner}]").faults("{node: 2, during: copy}");
     job.run(75);
     let second: Vec<Value> = world.all("copied").into_iter().filter(|event| event["round"] == 2).collect();
     assert!(second.iter().any(|event| event["node"] == "node3" && event["ranks"] == json!([2])), "{second:#?}");
-    pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
-    finishes_elsewhere(&job, &world);
+    finishes_elsewhere(&job, world);
 }
 
-#[test]
-fn rebuilds_files_of_node_lost_during_copy() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn rebuilds_files_of_node_lost_during_copy(world: &World) {
     // Several files a rank, so that the node can be lost between two of them.
-    let job = halting(&world).heat("--files-per-rank 6").faults("{node: 2, during: copy}");
+    let job = halting(world).heat("--files-per-rank 6").faults("{node: 2, during: copy}");
     job.run(75);
     assert_eq!(world.the("rebuilt_in_prefix")["rank"], 2);
-    pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
-    finishes_elsewhere(&job, &world);
+    finishes_elsewhere(&job, world);
 }
 
 /// The job waits after checkpoint 4, and the directory that the drain will write exists, recorded as that of an
@@ -92,11 +86,10 @@ fn leaves_incomplete(job: &Job<'_>, world: &World) -> std::path::PathBuf {
 }
 
 #[test]
-fn drain_fails_on_unwritable_file_and_next_drain_completes_it() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4).flush("{every: 3}");
+fn drain_fails_on_unwritable_file_and_next_drain_completes_it(world: &World) {
+    let job = Job::new(world, 0).holding_after(4).flush("{every: 3}");
     let mut running = job.start();
-    let directory = with_a_directory(&mut running, &world);
+    let directory = with_a_directory(&mut running, world);
     // A file cannot replace a directory that is not empty, not even in a rebuild.
     fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
     running.signal(Signal::TERM);
@@ -122,11 +115,10 @@ fn drain_fails_on_unwritable_file_and_next_drain_completes_it() {
 }
 
 #[test]
-fn next_run_completes_drain_of_earlier_run() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4).flush("{every: 3}");
+fn next_run_completes_drain_of_earlier_run(world: &World) {
+    let job = Job::new(world, 0).holding_after(4).flush("{every: 3}");
     let mut running = job.start();
-    let directory = with_a_directory(&mut running, &world);
+    let directory = with_a_directory(&mut running, world);
     fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
     running.signal(Signal::TERM);
     running.ends_with(73);
@@ -139,18 +131,16 @@ fn next_run_completes_drain_of_earlier_run() {
 }
 
 #[test]
-fn failed_checkpoint_leaves_older_one_in_cache_and_is_reported() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
-    leaves_incomplete(&job, &world);
+fn failed_checkpoint_leaves_older_one_in_cache_and_is_reported(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
+    leaves_incomplete(&job, world);
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     pfs::assert_current(&world.prefix(), 3);
 }
 
-#[test]
-fn drain_of_node_directories_to_another_prefix_leaves_the_drain_to_the_jobs_own() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).holding_after(4);
+#[test(unchecked)]
+fn drain_of_node_directories_to_another_prefix_leaves_the_drain_to_the_jobs_own(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     job.abandon_after(4);
     let job_id = world.state()["agents"]["job_id"].as_str().unwrap().to_owned();
     let roots = world.node_root("node0").parent().unwrap().to_owned();
@@ -166,9 +156,8 @@ fn drain_of_node_directories_to_another_prefix_leaves_the_drain_to_the_jobs_own(
 }
 
 #[test]
-fn run_after_everything_was_killed_during_a_drain_starts_agents_and_drains() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn run_after_everything_was_killed_during_a_drain_starts_agents_and_drains(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let mut running = job.reaches(4);
     // The drain cannot end without the lock of the index.
     let lock = world.prefix().join(".holdfast/index.lock");
@@ -186,10 +175,9 @@ fn run_after_everything_was_killed_during_a_drain_starts_agents_and_drains() {
 }
 
 #[test]
-fn drain_does_not_continue_what_was_left_of_a_dataset_that_a_restart_superseded() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
-    let directory = leaves_incomplete(&job, &world);
+fn drain_does_not_continue_what_was_left_of_a_dataset_that_a_restart_superseded(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
+    let directory = leaves_incomplete(&job, world);
     let files = || {
         let mut names: Vec<_> = fs::read_dir(&directory).unwrap().flatten().map(|entry| entry.file_name()).collect();
         names.sort();
@@ -197,11 +185,7 @@ fn drain_does_not_continue_what_was_left_of_a_dataset_that_a_restart_superseded(
     };
     let left = files();
     // The nodes lose their memory. The next run goes on from checkpoint 3, and writes another checkpoint 4.
-    for node in ["node0", "node1", "node2", "node3"] {
-        for directory in fs::read_dir(world.node_root(node)).unwrap().flatten() {
-            fs::remove_dir_all(directory.path()).unwrap();
-        }
-    }
+    world.empty_nodes(&["node0", "node1", "node2", "node3"]);
     let mut running = job.start();
     running.sees("another checkpoint 4", |event| {
         is_secured(event) && event["checkpoint"] == 4 && event["generation"] != 1
@@ -245,17 +229,16 @@ fn flushed_checkpoint_that_is_damaged_in_the_prefix_directory_is_copied_again_be
         let preview = job.command(&["drain", "--dry-run"], 0);
         preview.prints(&["checkpoint 4 was flushed, but its copy cannot be used", expected]);
         preview.prints(&["checkpoint 4 would be drained"]);
-        let drained = job.command(&["drain"], 0);
-        drained.prints(&["checkpoint 4 was flushed, but its copy cannot be used", "checkpoint 4 is complete in"]);
+        job.command(&["drain"], 0)
+            .prints(&["checkpoint 4 was flushed, but its copy cannot be used", "checkpoint 4 is complete in"]);
         pfs::assert_current(&world.prefix(), 4);
     }
 }
 
 #[test]
-fn flushed_checkpoint_that_is_intact_is_not_copied_again() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4).flush("{every: 4, container: {kind: sion, files: 2}}");
-    killed_after_flush(&world, &job);
+fn flushed_checkpoint_that_is_intact_is_not_copied_again(world: &World) {
+    let job = Job::new(world, 0).holding_after(4).flush("{every: 4, container: {kind: sion, files: 2}}");
+    killed_after_flush(world, &job);
     job.command(&["drain", "--dry-run"], 0).prints(&["nothing would be drained"]);
     job.command(&["drain"], 0).prints(&["nothing to drain"]);
     assert!(world.all("copied").is_empty());
@@ -263,10 +246,9 @@ fn flushed_checkpoint_that_is_intact_is_not_copied_again() {
 }
 
 #[test]
-fn caches_are_kept_if_the_index_that_lists_the_flushed_checkpoint_cannot_be_read() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4).flush("{every: 4}");
-    killed_after_flush(&world, &job);
+fn caches_are_kept_if_the_index_that_lists_the_flushed_checkpoint_cannot_be_read(world: &World) {
+    let job = Job::new(world, 0).holding_after(4).flush("{every: 4}");
+    killed_after_flush(world, &job);
     let index = world.prefix().join("index.scr");
     let intact = fs::read(&index).unwrap();
     fs::write(&index, "damaged").unwrap();
@@ -277,9 +259,8 @@ fn caches_are_kept_if_the_index_that_lists_the_flushed_checkpoint_cannot_be_read
 }
 
 #[test]
-fn run_that_ends_copies_a_flushed_checkpoint_again_if_its_directory_is_gone() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4).flush("{every: 4}").top("keep_cache: none");
+fn run_that_ends_copies_a_flushed_checkpoint_again_if_its_directory_is_gone(world: &World) {
+    let job = Job::new(world, 0).holding_after(4).flush("{every: 4}").top("keep_cache: none");
     let mut running = job.reaches(4);
     running.sees_event("flushed");
     fs::remove_dir_all(pfs::current(&world.prefix()).unwrap()).unwrap();
@@ -288,24 +269,22 @@ fn run_that_ends_copies_a_flushed_checkpoint_again_if_its_directory_is_gone() {
 }
 
 #[test]
-fn drain_of_an_older_checkpoint_keeps_the_newer_one_until_it_is_drained() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4).checkpoint("cache: [{base: /tmp, keep: 4}]");
+fn drain_of_an_older_checkpoint_keeps_the_newer_one_until_it_is_drained(world: &World) {
+    let job = Job::new(world, 0).holding_after(4).checkpoint("cache: [{base: /tmp, keep: 4}]");
     let running = job.reaches(4);
     world.kill(|_| true);
     running.end();
     job.command(&["drain", "--dry-run", "--checkpoint", "3"], 0).prints(&["only the nodes have 4: they would be kept"]);
-    let drained = job.command(&["drain", "--checkpoint", "3"], 0);
-    drained.prints(&["checkpoint 3 is complete in", "only the nodes have 4", "without `--checkpoint`"]);
+    let ran = job.command(&["drain", "--checkpoint", "3"], 0);
+    ran.prints(&["checkpoint 3 is complete in", "only the nodes have 4", "without `--checkpoint`"]);
     pfs::assert_current(&world.prefix(), 3);
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete in"]);
     pfs::assert_current(&world.prefix(), 4);
 }
 
 #[test]
-fn drain_fails_on_damaged_index_and_next_drain_completes_it() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn drain_fails_on_damaged_index_and_next_drain_completes_it(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let running = job.reaches(4);
     let index = world.prefix().join("index.scr");
     fs::create_dir(&index).unwrap();
@@ -318,9 +297,8 @@ fn drain_fails_on_damaged_index_and_next_drain_completes_it() {
 }
 
 #[test]
-fn file_lost_in_cache_is_rebuilt() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0).holding_after(4);
+fn file_lost_in_cache_is_rebuilt(world: &World) {
+    let mut job = Job::new(world, 0).holding_after(4);
     job.per_node = 2;
     let running = job.reaches(4);
     let root = world.node_root("node1");
@@ -336,11 +314,9 @@ fn file_lost_in_cache_is_rebuilt() {
 }
 
 #[test]
-fn dry_run_lists_copies_and_changes_nothing() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
-    let running = job.reaches(4);
-    running.killed();
+fn dry_run_lists_copies_and_changes_nothing(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
+    job.reaches(4).killed();
     let before = pfs::names(&world.prefix());
     job.command(&["drain", "--dry-run"], 0).prints(&["checkpoint 4 would be drained", "node3: ranks 3"]);
     let scr = |names: Vec<String>| -> Vec<String> { names.into_iter().filter(|name| name.contains("scr")).collect() };
@@ -413,29 +389,27 @@ fn set_mode(path: &Path, mode: u32) {
 const MEND: &str = "correct this, then run `holdfast drain` again";
 
 #[test]
-fn drain_without_permission_in_the_checkpoint_directory_ends_with_73_until_it_is_given() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4).flush("{every: 3}");
-    let mut running = world.start(without_capabilities(&world, &job.command_line()));
-    let directory = with_a_directory(&mut running, &world);
+fn drain_without_permission_in_the_checkpoint_directory_ends_with_73_until_it_is_given(world: &World) {
+    let job = Job::new(world, 0).holding_after(4).flush("{every: 3}");
+    let mut running = world.start(without_capabilities(world, &job.command_line()));
+    let directory = with_a_directory(&mut running, world);
     set_mode(&directory, 0o500);
     running.signal(Signal::TERM);
     running.ends_with(73).prints(&["Permission denied", "could not be completed", MEND]);
     assert_eq!(world.all("finished").pop().unwrap()["exit_code"], 73);
     let mut drain = world.holdfast(["drain"]);
     drain.arg(job.spec());
-    world.run(without_capabilities(&world, &drain)).with_code(73).prints(&["Permission denied", MEND]);
+    world.run(without_capabilities(world, &drain)).with_code(73).prints(&["Permission denied", MEND]);
     pfs::assert_current(&world.prefix(), 3);
     set_mode(&directory, 0o700);
-    world.run(without_capabilities(&world, &drain)).with_code(0).prints(&["checkpoint 4 is complete"]);
+    world.run(without_capabilities(world, &drain)).with_code(0).prints(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
 }
 
 #[test]
-fn drain_without_permission_in_the_prefix_directory_ends_with_73_until_it_is_given() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
-    let mut running = world.start(without_capabilities(&world, &job.command_line()));
+fn drain_without_permission_in_the_prefix_directory_ends_with_73_until_it_is_given(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
+    let mut running = world.start(without_capabilities(world, &job.command_line()));
     running.sees_checkpoint(4);
     set_mode(&world.prefix(), 0o500);
     running.signal(Signal::TERM);
@@ -446,9 +420,8 @@ fn drain_without_permission_in_the_prefix_directory_ends_with_73_until_it_is_giv
 }
 
 #[test]
-fn drain_without_permission_for_its_own_state_ends_with_73() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn drain_without_permission_for_its_own_state_ends_with_73(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     job.abandon_after(4);
     let own = world.prefix().join(".holdfast");
     let before = fs::metadata(&own).unwrap().permissions().mode() & 0o7777;
@@ -458,16 +431,15 @@ fn drain_without_permission_for_its_own_state_ends_with_73() {
     set_mode(&own, 0o500);
     let mut drain = world.holdfast(["drain"]);
     drain.arg(job.spec());
-    world.run(without_capabilities(&world, &drain)).with_code(73).prints(&["Permission denied", MEND]);
+    world.run(without_capabilities(world, &drain)).with_code(73).prints(&["Permission denied", MEND]);
     set_mode(&own, before);
     files.iter().for_each(|path| set_mode(path, 0o600));
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
 }
 
 #[test]
-fn drain_to_a_full_place_ends_with_73_until_there_is_room() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0).holding_after(4);
+fn drain_to_a_full_place_ends_with_73_until_there_is_room(world: &World) {
+    let mut job = Job::new(world, 0).holding_after(4);
     // 128 KiB a rank, and no file of the drain may grow beyond 64 KiB: what a full file system does to a write.
     job.size = "256x256";
     job.abandon_after(4);

@@ -48,9 +48,8 @@ fn flushed_in_part(world: &World) -> (Job<'_>, Running<'_>) {
 }
 
 #[test]
-fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
-    let world = World::new();
-    let (job, running) = flushed_in_part(&world);
+fn drain_completes_files_that_a_killed_flush_has_copied_in_part(world: &World) {
+    let (job, running) = flushed_in_part(world);
     // At one instant: an agent that sees others end cancels its copy.
     world.processes().into_iter().for_each(|(pid, _)| signal(pid, Signal::STOP));
     world.kill(|_| true);
@@ -59,16 +58,15 @@ fn drain_completes_files_that_a_killed_flush_has_copied_in_part() {
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete in"]);
     pfs::assert_current(&world.prefix(), 4);
     assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
-    assert_continued(&world);
+    assert_continued(world);
     assert!(cut_off(&world.prefix()).is_empty());
 }
 
 #[test]
-fn drain_completes_files_of_a_flush_that_the_end_of_the_job_cancels() {
-    let world = World::new();
-    let (_job, running) = flushed_in_part(&world);
+fn drain_completes_files_of_a_flush_that_the_end_of_the_job_cancels(world: &World) {
+    let (_job, running) = flushed_in_part(world);
     running.terminated();
     pfs::assert_current(&world.prefix(), 4);
-    assert_continued(&world);
+    assert_continued(world);
     assert!(cut_off(&world.prefix()).is_empty());
 }

@@ -1,19 +1,10 @@
 //! A node that is up has lost its control and cache directories, as after a reboot: the drain does without its files.
 
-use std::fs;
-
 use serde_json::{Value, json};
 
 use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
-
-/// Removes all files of a node.
-fn empty(world: &World, node: &str) {
-    for directory in fs::read_dir(world.node_root(node)).unwrap().flatten() {
-        fs::remove_dir_all(directory.path()).unwrap();
-    }
-}
 
 /// The job has checkpoint 4 in the caches, no process is left, and node 1 is emptied.
 fn emptied<'a>(world: &'a World, redundancy: &str, flush: &str) -> Job<'a> {
@@ -21,7 +12,7 @@ fn emptied<'a>(world: &'a World, redundancy: &str, flush: &str) -> Job<'a> {
     job.per_node = 2;
     job.abandon_after(4);
     world.kill(|_| true);
-    empty(world, "node1");
+    world.empty_nodes(&["node1"]);
     job
 }
 
@@ -49,10 +40,9 @@ fn files_of_a_node_that_lost_its_directories_are_copied_from_partners_or_rebuilt
     }
 }
 
-#[test]
-fn without_redundancy_the_ranks_of_a_node_that_lost_its_directories_are_named() {
-    let world = World::unchecked();
-    let job = emptied(&world, "[{scheme: local}]", "{every: 0}");
+#[test(unchecked)]
+fn without_redundancy_the_ranks_of_a_node_that_lost_its_directories_are_named(world: &World) {
+    let job = emptied(world, "[{scheme: local}]", "{every: 0}");
     job.command(&["drain"], 65).prints(&["checkpoint 4 is not complete"]);
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
 }

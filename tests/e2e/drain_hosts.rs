@@ -9,10 +9,9 @@ use crate::devices::{ADDRESSES, Machines};
 use crate::pfs;
 use crate::world::World;
 
-#[test]
-fn drain_over_ssh_needs_no_number_of_hosts() {
-    let world = World::unchecked();
-    let mut machines = Machines::new(&world);
+#[test(unchecked)]
+fn drain_over_ssh_needs_no_number_of_hosts(world: &World) {
+    let mut machines = Machines::new(world);
     let program = env!("CARGO_BIN_EXE_holdfast");
     let heat = format!(
         "exec {program} example heat --step-delay 0 --steps 40 --size 24x24 --checkpoint-every 5 --hold-at 20 \

@@ -37,16 +37,11 @@ fn give_back(world: &World, node: &str, aside: &Path) {
     fs::rename(aside, world.node_root(node)).unwrap();
 }
 
-#[test]
-fn without_data_on_the_nodes_that_answer_a_lost_node_decides_when_it_is_back() {
-    let world = World::unchecked();
-    let job = abandoned(&world, "{every: 0}");
-    for node in ["node0", "node2", "node3"] {
-        for directory in fs::read_dir(world.node_root(node)).unwrap().flatten() {
-            fs::remove_dir_all(directory.path()).unwrap();
-        }
-    }
-    let aside = lose(&world, "node1");
+#[test(unchecked)]
+fn without_data_on_the_nodes_that_answer_a_lost_node_decides_when_it_is_back(world: &World) {
+    let job = abandoned(world, "{every: 0}");
+    world.empty_nodes(&["node0", "node2", "node3"]);
+    let aside = lose(world, "node1");
     for _ in 0..2 {
         let drained = job.command(&["drain"], 69);
         drained.prints(&["nothing was copied from node1: ", "nothing was drained: ", "what node1 has is not known"]);
@@ -57,20 +52,15 @@ fn without_data_on_the_nodes_that_answer_a_lost_node_decides_when_it_is_back() {
     let mut postrun = world.holdfast(["compat", "scr_postrun", "-p"]);
     postrun.arg(world.prefix());
     world.run(postrun).with_code(1).prints(&["what node1 has is not known"]);
-    give_back(&world, "node1", &aside);
+    give_back(world, "node1", &aside);
     // Its data is one rank of four.
     job.command(&["drain"], 65).prints(&["checkpoint 4 is not complete"]);
 }
 
 #[test]
-fn nodes_that_all_answer_and_have_nothing_are_certain() {
-    let world = World::new();
-    let job = abandoned(&world, "{every: 0}");
-    for node in ["node0", "node1", "node2", "node3"] {
-        for directory in fs::read_dir(world.node_root(node)).unwrap().flatten() {
-            fs::remove_dir_all(directory.path()).unwrap();
-        }
-    }
+fn nodes_that_all_answer_and_have_nothing_are_certain(world: &World) {
+    let job = abandoned(world, "{every: 0}");
+    world.empty_nodes(&["node0", "node1", "node2", "node3"]);
     job.command(&["drain"], 0).prints(&["nothing to drain"]);
 }
 
@@ -85,10 +75,9 @@ fn a_lost_node_is_named_and_does_not_matter_if_its_files_are_rebuilt_or_were_flu
     }
 }
 
-#[test]
-fn node_directories_that_were_drained_are_copied_to_another_prefix_only_by_their_checkpoint() {
-    let world = World::unchecked();
-    abandoned(&world, "{every: 0}");
+#[test(unchecked)]
+fn node_directories_that_were_drained_are_copied_to_another_prefix_only_by_their_checkpoint(world: &World) {
+    abandoned(world, "{every: 0}");
     let job_id = world.state()["agents"]["job_id"].as_str().unwrap().to_owned();
     let saved = world.path("saved");
     fs::create_dir(&saved).unwrap();
@@ -156,9 +145,8 @@ impl<'a> OnMachine<'a> {
 }
 
 #[test]
-fn drain_to_a_second_prefix_says_where_the_data_is_and_deletes_nothing() {
-    let world = World::new();
-    let machine = OnMachine::new(&world);
+fn drain_to_a_second_prefix_says_where_the_data_is_and_deletes_nothing(world: &World) {
+    let machine = OnMachine::new(world);
     // The only node is drained although the user excludes it from runs.
     let mut drain = machine.drain("a");
     drain.env("SCR_EXCLUDE_NODES", rustix::system::uname().nodename().to_str().unwrap());
@@ -170,10 +158,9 @@ fn drain_to_a_second_prefix_says_where_the_data_is_and_deletes_nothing() {
     world.run(machine.drain("a")).with_code(0).prints(&["nothing to drain"]);
 }
 
-#[test]
-fn drain_to_a_second_prefix_after_an_incomplete_one_is_refused_by_the_agents_and_does_not_end_with_0() {
-    let world = World::unchecked();
-    let machine = OnMachine::new(&world);
+#[test(unchecked)]
+fn drain_to_a_second_prefix_after_an_incomplete_one_is_refused_by_the_agents_and_does_not_end_with_0(world: &World) {
+    let machine = OnMachine::new(world);
     let index = world.path("a/index.scr");
     fs::create_dir(&index).unwrap();
     world.run(machine.drain("a")).with_code(65).prints(&["index.scr"]);

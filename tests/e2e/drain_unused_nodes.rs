@@ -44,11 +44,10 @@ fn node_that_failed_its_health_test_is_drained_if_its_agent_can_be_started() {
     }
 }
 
-#[test]
-fn node_that_failed_its_health_test_and_cannot_be_used_is_left_out() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn node_that_failed_its_health_test_and_cannot_be_used_is_left_out(world: &World) {
     let gate = world.path("faulty");
-    let job = with_faulty_nodes(&world, &gate, "node1").redundancy("[{scheme: xor, set_size: 4}]");
+    let job = with_faulty_nodes(world, &gate, "node1").redundancy("[{scheme: xor, set_size: 4}]");
     let running = job.reaches(4);
     // No agent can use a control directory that is a file.
     let control = world.node_root("node1").join("tmp");
@@ -62,12 +61,11 @@ fn node_that_failed_its_health_test_and_cannot_be_used_is_left_out() {
 }
 
 #[test]
-fn nodes_in_scr_exclude_nodes_get_no_ranks_and_are_drained() {
-    let world = World::new();
-    let job = Job::new(&world, 0).redundancy("[{scheme: local}]").holding_after(4);
+fn nodes_in_scr_exclude_nodes_get_no_ranks_and_are_drained(world: &World) {
+    let job = Job::new(world, 0).redundancy("[{scheme: local}]").holding_after(4);
     job.abandon_after(4);
     let mut drain = world.holdfast(["drain"]);
     drain.arg(job.spec()).env("SCR_EXCLUDE_NODES", "node[1-2]");
     world.run(drain).with_code(0).prints(&["checkpoint 4 is complete"]);
-    assert_copied_by_own_nodes(&world);
+    assert_copied_by_own_nodes(world);
 }

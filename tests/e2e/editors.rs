@@ -40,9 +40,8 @@ fn refused_by(schema: &Path, files: &[PathBuf]) -> Vec<String> {
     String::from_utf8(ran.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-#[test]
-fn schema_that_is_shipped_is_that_of_the_program() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn schema_that_is_shipped_is_that_of_the_program(world: &World) {
     let printed = world.run(world.holdfast(["schema"])).with_code(0);
     let shipped = std::fs::read_to_string(project().join("configs/spec.schema.json")).unwrap();
     assert_eq!(printed.out, shipped, "run: holdfast schema >configs/spec.schema.json");
@@ -62,9 +61,8 @@ fn schema_accepts_every_example_and_the_reference() {
     }
 }
 
-#[test]
-fn schema_refuses_what_check_refuses_in_one_key() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn schema_refuses_what_check_refuses_in_one_key(world: &World) {
     let cases = [
         ("checkpoint: {flush: {every: 2}}", 0, "[]"),
         ("metrics: {listen: \"127.0.0.1:1\"}", 0, "[]"),
@@ -92,15 +90,14 @@ fn schema_refuses_what_check_refuses_in_one_key() {
         assert_eq!(&refused, expected, "{line}");
     }
     // The spec that most of these tests run.
-    let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 3}");
+    let job = Job::new(world, 1).faults("{node: 1, after_checkpoint: 3}");
     std::fs::write(world.path("job.yaml"), job.yaml()).unwrap();
     assert_eq!(refused(&[world.path("job.yaml")]), ["[]"]);
 }
 
-#[test]
-fn schema_of_events_accepts_every_line_of_a_log_and_refuses_others() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 2).faults("{node: 1, after_checkpoint: 2}").flush("{every: 2}");
+#[test(unchecked)]
+fn schema_of_events_accepts_every_line_of_a_log_and_refuses_others(world: &World) {
+    let job = Job::new(world, 2).faults("{node: 1, after_checkpoint: 2}").flush("{every: 2}");
     job.run(0);
     let log = world.prefix().join(".holdfast/events.jsonl");
     let events = world.events();
@@ -136,9 +133,8 @@ fn schema_of_events_accepts_every_line_of_a_log_and_refuses_others() {
     );
 }
 
-#[test]
-fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents(world: &World) {
     let schema = |of: &str| {
         let printed = world.run(world.holdfast(["schema", of])).with_code(0).out;
         world.write(&format!("{of}.schema.json"), &printed)
@@ -146,15 +142,14 @@ fn schemas_of_documents_accept_what_commands_print_and_refuse_other_documents() 
     let (of_status, of_error, of_all) = (schema("status"), schema("error"), schema("documents"));
     let document = |name: &str, text: &str| [world.write(&format!("{name}.json"), text)];
 
-    let job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 2}");
+    let job = Job::new(world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 2}");
     let job = job.allocation("time_limit: 1h");
     let running = job.reaches(4);
     let while_running = job.command(&["status", "--json"], 0).out;
     assert!(while_running.contains("\"allocation_end\": 1"), "{while_running}");
     job.command(&["status"], 0).prints(&["allocation ends ", ", in "]);
     assert_eq!(refused_by(&of_status, &document("running", &while_running)), ["[]"], "{while_running}");
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
     let at_the_end = job.command(&["status", "--json"], 0).out;
     assert!(!job.command(&["status"], 0).out.contains("allocation ends"));
     assert_eq!(refused_by(&of_status, &document("ended", &at_the_end)), ["[]"], "{at_the_end}");

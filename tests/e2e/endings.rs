@@ -22,10 +22,8 @@ fn gives_up_without_progress() {
 }
 
 #[test]
-fn relaunches_with_progress_until_attempts_are_used() {
-    let world = World::new();
-    let job =
-        Job::new(&world, 0).heat("--exit-at 3 --exit-rank 2").top("relaunch: {no_progress_limit: 9, attempts: 2}");
+fn relaunches_with_progress_until_attempts_are_used(world: &World) {
+    let job = Job::new(world, 0).heat("--exit-at 3 --exit-rank 2").top("relaunch: {no_progress_limit: 9, attempts: 2}");
     job.run(90).prints(&["gave up after 2 relaunches (relaunch.attempts)", "failed with exit code 1"]);
     assert_eq!(world.all("generation_launched").len(), 3);
     // The first that fails in each generation; the others lost their neighbour, or were killed, and may have been gone
@@ -39,19 +37,17 @@ fn relaunches_with_progress_until_attempts_are_used() {
 }
 
 #[test]
-fn does_not_retry_exit_code_of_stop_policy() {
-    let world = World::new();
+fn does_not_retry_exit_code_of_stop_policy(world: &World) {
     let policy = "relaunch: {on_exit_code: [{codes: [17], action: stop}]}";
-    let job = Job::new(&world, 1).heat("--exit-at 12 --exit-code 17").top(policy);
+    let job = Job::new(world, 1).heat("--exit-at 12 --exit-code 17").top(policy);
     job.run(90).prints(&["exit code 17", "relaunch.on_exit_code excludes a relaunch"]);
     assert_eq!(world.all("generation_launched").len(), 1);
     pfs::assert_current(&world.prefix(), 2);
 }
 
 #[test]
-fn does_not_relaunch_after_finalize() {
-    let world = World::new();
-    let job = Job::new(&world, 0).heat("--never-checkpoint");
+fn does_not_relaunch_after_finalize(world: &World) {
+    let job = Job::new(world, 0).heat("--never-checkpoint");
     // The other spelling of this setting is in every spec of these tests.
     let yaml = job.yaml().replace(r#""--checkpoint-every", "5", "#, "");
     world.run_spec(&yaml).with_code(0);
@@ -62,8 +58,7 @@ fn does_not_relaunch_after_finalize() {
 }
 
 #[test]
-fn exit_0_without_api_calls_is_finished() {
-    let world = World::new();
+fn exit_0_without_api_calls_is_finished(world: &World) {
     let spec = format!(
         "prefix: {:?}\nallocation: {{manager: local}}\nrun: {{nodes: 2, command: [sh, -c, 'echo hello']}}\n",
         world.prefix()
@@ -73,9 +68,8 @@ fn exit_0_without_api_calls_is_finished() {
 }
 
 #[test]
-fn exit_0_without_finalize_is_not_finished() {
-    let world = World::new();
-    let job = Job::new(&world, 0).heat("--no-finalize").top("relaunch: {no_progress_limit: 2}");
+fn exit_0_without_finalize_is_not_finished(world: &World) {
+    let job = Job::new(world, 0).heat("--no-finalize").top("relaunch: {no_progress_limit: 2}");
     job.run(91).prints(&["without calling finalize"]);
     pfs::assert_current(&world.prefix(), 8);
 }

@@ -11,7 +11,7 @@ use crate::world::World;
 fn lose_two(job: &Job<'_>, world: &World) -> Value {
     let mut running = job.start();
     for node in ["node1", "node3"] {
-        running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
+        running.sees_where("node_down", "node", node);
     }
     let ran = job.finishes(running);
     world.assert_nothing_is_left();
@@ -29,29 +29,26 @@ fn job(world: &World) -> Job<'_> {
     both.into_iter().fold(Job::new(world, 2).holding_after(5), Job::faults)
 }
 
-#[test]
-fn uses_older_checkpoint_in_cache_from_partners() {
-    let world = World::unchecked();
-    let job = job(&world).redundancy("[{scheme: xor, set_size: 4}, {scheme: partner, every: 2}]");
-    let last = lose_two(&job, &world);
+#[test(unchecked)]
+fn uses_older_checkpoint_in_cache_from_partners(world: &World) {
+    let job = job(world).redundancy("[{scheme: xor, set_size: 4}, {scheme: partner, every: 2}]");
+    let last = lose_two(&job, world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("rebuilt")));
     let attempts = world.all("restart_attempt");
     assert!(attempts.iter().any(|attempt| attempt["checkpoint"] == 5 && attempt["from"] == "cache"), "{attempts:#?}");
 }
 
-#[test]
-fn fetches_newest_from_prefix_when_cache_is_empty() {
-    let world = World::unchecked();
-    let job = job(&world).flush("{every: 2}");
-    let last = lose_two(&job, &world);
+#[test(unchecked)]
+fn fetches_newest_from_prefix_when_cache_is_empty(world: &World) {
+    let job = job(world).flush("{every: 2}");
+    let last = lose_two(&job, world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
     pfs::assert_current(&world.prefix(), 8);
 }
 
-#[test]
-fn starts_from_beginning_without_checkpoint() {
-    let world = World::unchecked();
-    let last = lose_two(&job(&world), &world);
+#[test(unchecked)]
+fn starts_from_beginning_without_checkpoint(world: &World) {
+    let last = lose_two(&job(world), world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&Value::Null, &json!("fresh")));
     pfs::assert_current(&world.prefix(), 8);
     let reason = "checkpoint 5 cannot be used: two members of the XOR set of ranks 0-3 were lost (1 and 3), and it \
@@ -60,15 +57,12 @@ fn starts_from_beginning_without_checkpoint() {
 }
 
 #[test]
-fn a_failure_before_the_first_checkpoint_is_named_as_the_reason_for_the_beginning() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_at(2);
-    let mut running = job.start();
-    running.sees_event("restarted");
+fn a_failure_before_the_first_checkpoint_is_named_as_the_reason_for_the_beginning(world: &World) {
+    let job = Job::new(world, 0).holding_at(2);
+    let mut running = job.start_to_event("restarted");
     assert!(world.kill(|line| line.contains("example heat")) >= 4);
     running.sees_event("generation_ended");
-    job.go_on();
-    let ran = running.ends_with(0);
+    let ran = job.goes_on_to_its_end(running);
     let reason = "generation 2: from the beginning (no checkpoint was completed); the application is finished";
     ran.prints(&["warning: generation 2 starts from the beginning: no checkpoint was completed", reason]);
     ran.prints(&["generation 1: from the beginning; "]);
@@ -76,24 +70,22 @@ fn a_failure_before_the_first_checkpoint_is_named_as_the_reason_for_the_beginnin
     job.assert_result();
 }
 
-#[test]
-fn falls_back_to_prefix_when_survivor_is_lost_during_rebuild() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 2)
+#[test(unchecked)]
+fn falls_back_to_prefix_when_survivor_is_lost_during_rebuild(world: &World) {
+    let job = Job::new(world, 2)
         .flush("{every: 2}")
         .holding_after(5)
         .faults("{node: 1, after_checkpoint: 5}")
         .faults("{node: 3, during: rebuild}");
-    let last = lose_two(&job, &world);
+    let last = lose_two(&job, world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
 }
 
-#[test]
-fn two_lost_nodes_are_two_members_of_every_set() {
-    let world = World::unchecked();
-    let mut job = job(&world).flush("{every: 2}");
+#[test(unchecked)]
+fn two_lost_nodes_are_two_members_of_every_set(world: &World) {
+    let mut job = job(world).flush("{every: 2}");
     job.per_node = 2;
-    let last = lose_two(&job, &world);
+    let last = lose_two(&job, world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
 }
 
@@ -102,8 +94,7 @@ fn status_says_whether_the_checkpoint_of_a_restart_is_protected() {
     for (list, scheme) in [("[{scheme: xor, set_size: 4}]", "XOR"), ("[{scheme: local}]", "LOCAL")] {
         let world = World::new();
         let job = Job::new(&world, 0).redundancy(list).holding_after(4);
-        let running = job.reaches(4);
-        running.terminated();
+        job.reaches(4).terminated();
         pfs::assert_current(&world.prefix(), 4);
         // What the earlier run reported of its checkpoints is gone, as where another program wrote them.
         std::fs::remove_file(world.prefix().join(".holdfast/events.jsonl")).unwrap();
@@ -120,8 +111,7 @@ fn status_says_whether_the_checkpoint_of_a_restart_is_protected() {
         let text =
             if is_protected { "newest checkpoint 4, protected\n" } else { "newest checkpoint 4, not protected\n" };
         job.command(&["status"], 0).prints(&[text]);
-        job.go_on();
-        let ran = running.ends_with(0);
+        let ran = job.goes_on_to_its_end(running);
         assert_eq!(ran.err.contains("; it is not protected from the loss of a node"), !is_protected, "{}", ran.err);
         job.assert_result();
     }

@@ -30,10 +30,8 @@ pub fn millis_of(event: &Value) -> i64 {
 }
 
 #[test]
-fn a_fault_whose_moment_never_comes_is_reported_at_the_end() {
-    let world = World::new();
-    let job =
-        Job::new(&world, 1).faults("{node: 1, after_checkpoint: 99}").faults("{node: 2, after: 0s, action: kill}");
+fn a_fault_whose_moment_never_comes_is_reported_at_the_end(world: &World) {
+    let job = Job::new(world, 1).faults("{node: 1, after_checkpoint: 99}").faults("{node: 2, after: 0s, action: kill}");
     let ran = job.run(0);
     let fault = "`kill` of node 1 of the allocation after checkpoint 99";
     let message = format!("warning: the fault {fault} was not injected: its moment did not come");
@@ -46,21 +44,17 @@ fn a_fault_whose_moment_never_comes_is_reported_at_the_end() {
     assert!(ran.err.contains(fault) && !ran.err.contains("event"), "{} {}", ran.out, ran.err);
 }
 
-#[test]
-fn a_fault_that_an_agent_injects_in_a_phase_counts_as_injected() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 1).faults("{node: 1, during: encode, checkpoint: 3}");
+#[test(unchecked)]
+fn a_fault_that_an_agent_injects_in_a_phase_counts_as_injected(world: &World) {
+    let job = Job::new(world, 1).faults("{node: 1, during: encode, checkpoint: 3}");
     job.run(0).prints(&["fault injected: `kill` of node 1 of the allocation during `encode` of checkpoint 3"]);
     assert!(world.all("fault_not_injected").is_empty());
 }
 
 #[test]
-fn a_killed_rank_is_relaunched_from_the_newest_checkpoint() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4).faults("{rank: 2, after_checkpoint: 4, action: kill-rank}");
-    let mut running = job.start();
-    running.sees("generation 2", |event| event["event"] == "restarted" && event["generation"] == 2);
-    job.finishes(running);
+fn a_killed_rank_is_relaunched_from_the_newest_checkpoint(world: &World) {
+    let job = Job::new(world, 0).holding_after(4).faults("{rank: 2, after_checkpoint: 4, action: kill-rank}");
+    job.finishes(job.start_to("restarted", "generation", 2));
     let injected = world.the("fault_injected");
     assert_eq!((&injected["node"], &injected["rank"]), (&json!("node2"), &json!(2)));
     assert_eq!(world.the("rank_failed")["rank"], 2);
@@ -69,25 +63,21 @@ fn a_killed_rank_is_relaunched_from_the_newest_checkpoint() {
 }
 
 #[test]
-fn a_paused_node_is_silent_for_a_while_and_goes_on() {
-    let world = World::new();
-    let mut job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 4, action: pause, for: 3s}");
+fn a_paused_node_is_silent_for_a_while_and_goes_on(world: &World) {
+    let mut job = Job::new(world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 4, action: pause, for: 3s}");
     job.down_after = "500ms";
     job = job.health("replace_after: 1min");
-    let mut running = job.start();
-    running.sees("node1 silent", |event| event["event"] == "agent_silent" && event["node"] == "node1");
-    running.sees("node1 answers", |event| event["event"] == "agent_answers" && event["node"] == "node1");
+    let mut running = job.start_to("agent_silent", "node", "node1");
+    running.sees_where("agent_answers", "node", "node1");
     job.finishes(running);
     assert_eq!(world.all("generation_launched").len(), 1);
 }
 
 #[test]
-fn a_filled_cache_gets_no_more_than_the_given_number_of_bytes() {
-    let world = World::new();
+fn a_filled_cache_gets_no_more_than_the_given_number_of_bytes(world: &World) {
     let job =
-        Job::new(&world, 0).holding_after(4).faults("{node: 1, after_checkpoint: 4, action: fill-cache, bytes: 3MiB}");
-    let mut running = job.start();
-    running.sees_event("fault_injected");
+        Job::new(world, 0).holding_after(4).faults("{node: 1, after_checkpoint: 4, action: fill-cache, bytes: 3MiB}");
+    let running = job.start_to_event("fault_injected");
     let filled = world.wait("a filled cache", || {
         let found = find("fault_injection.fill", &world.temporary());
         found.into_iter().find(|file| file.metadata().is_ok_and(|found| found.len() == 3 << 20))
@@ -97,9 +87,8 @@ fn a_filled_cache_gets_no_more_than_the_given_number_of_bytes() {
 }
 
 #[test]
-fn a_stalled_prefix_delays_flushes_and_not_the_application() {
-    let world = World::new();
-    let job = Job::new(&world, 0)
+fn a_stalled_prefix_delays_flushes_and_not_the_application(world: &World) {
+    let job = Job::new(world, 0)
         .flush("{every: 1, mode: async}")
         .holding_after(2)
         .faults("{after_checkpoint: 2, action: stall-prefix, for: 4s}");
@@ -114,9 +103,8 @@ fn a_stalled_prefix_delays_flushes_and_not_the_application() {
 }
 
 #[test]
-fn a_line_of_output_is_a_moment() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4).faults("{node: 3, after_output: 'holding at step [0-9]+'}");
+fn a_line_of_output_is_a_moment(world: &World) {
+    let job = Job::new(world, 1).holding_after(4).faults("{node: 3, after_output: 'holding at step [0-9]+'}");
     let mut running = job.start();
     let down = running.sees_event("node_down");
     assert_eq!(down["node"], "node3");
@@ -141,10 +129,9 @@ fn on_machines(world: &World, machines: &Machines<'_>, steps: u32, faults: &str)
 }
 
 #[test]
-fn on_machines_the_agent_of_a_node_injects_its_loss() {
-    let world = World::new();
-    let machines = Machines::new(&world);
-    let spec = on_machines(&world, &machines, 40, "{node: 1, after_checkpoint: 4}");
+fn on_machines_the_agent_of_a_node_injects_its_loss(world: &World) {
+    let machines = Machines::new(world);
+    let spec = on_machines(world, &machines, 40, "{node: 1, after_checkpoint: 4}");
     let run = |options: &[&str]| {
         let mut command = machines.command(env!("CARGO_BIN_EXE_holdfast"));
         command.arg("run").args(options).arg(&spec);
@@ -162,7 +149,7 @@ fn on_machines_the_agent_of_a_node_injects_its_loss() {
     running.sees("checkpoint 4", |event| event["checkpoint"] == 4 && is_secured(event));
     let down = running.sees_event("node_down");
     assert_eq!(down["node"], ADDRESSES[1]);
-    let again = running.sees("generation 2", |event| event["event"] == "restarted" && event["generation"] == 2);
+    let again = running.sees_where("restarted", "generation", 2);
     assert_eq!((&again["checkpoint"], &again["source"]), (&json!(4), &json!("rebuilt")));
     // The shell in which what is left there is ended may still read its startup files.
     world.wait("the end of all but the ssh server on the lost machine", || {
@@ -175,16 +162,11 @@ fn on_machines_the_agent_of_a_node_injects_its_loss() {
 }
 
 #[test]
-fn an_orchestrator_that_takes_over_does_not_repeat_a_fault() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4).faults("{rank: 2, after_checkpoint: 4, action: kill-rank}");
-    let mut running = job.start();
-    running.sees("generation 2", |event| event["event"] == "restarted" && event["generation"] == 2);
-    running.killed();
-    let mut running = job.start();
-    running.sees_event("took_over");
-    job.go_on();
-    running.ends_with(0).prints(&["fault injected: `kill-rank` of rank 2 after checkpoint 4"]);
+fn an_orchestrator_that_takes_over_does_not_repeat_a_fault(world: &World) {
+    let job = Job::new(world, 0).holding_after(4).faults("{rank: 2, after_checkpoint: 4, action: kill-rank}");
+    job.start_to("restarted", "generation", 2).killed();
+    job.goes_on_to_its_end(job.start_to_event("took_over"))
+        .prints(&["fault injected: `kill-rank` of rank 2 after checkpoint 4"]);
     job.assert_result();
     assert_eq!(world.all("fault_injected").len(), 1);
 }
@@ -198,15 +180,14 @@ fn typed(machines: &Machines<'_>, answer: &str, arguments: &str) -> Command {
 }
 
 #[test]
-fn on_machines_a_rehearsal_is_confirmed_at_the_terminal_and_leaves_nothing() {
-    let world = World::new();
-    let machines = Machines::new(&world);
+fn on_machines_a_rehearsal_is_confirmed_at_the_terminal_and_leaves_nothing(world: &World) {
+    let machines = Machines::new(world);
     // The job would not end in the time of a test.
-    let spec = on_machines(&world, &machines, 1_000_000, "");
+    let spec = on_machines(world, &machines, 1_000_000, "");
     fs::write(world.path("go-on"), "").unwrap();
     let arguments = format!("rehearse --after 2 --allow-faults {}", spec.display());
-    let refused = world.run(typed(&machines, "wave", &arguments)).with_code(78);
-    refused.prints(&["Type the name of the job (heat) to go on", "the faults were not confirmed; nothing was started"]);
+    let ran = world.run(typed(&machines, "wave", &arguments)).with_code(78);
+    ran.prints(&["Type the name of the job (heat) to go on", "the faults were not confirmed; nothing was started"]);
     assert!(world.events().is_empty(), "something was started");
     world.run(typed(&machines, "heat", &arguments)).with_code(0).prints(&[
         "rehearsal of heat: the job survived the fault",

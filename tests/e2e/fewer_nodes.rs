@@ -7,15 +7,12 @@ use crate::pfs;
 use crate::world::World;
 
 #[test]
-fn run_goes_on_with_fewer_nodes_from_rebuilt_checkpoint() {
-    let world = World::new();
-    let job = Job::new(&world, 0)
+fn run_goes_on_with_fewer_nodes_from_rebuilt_checkpoint(world: &World) {
+    let job = Job::new(world, 0)
         .top("relaunch: {min_nodes: 2, max_ranks_per_node: 2}")
         .holding_after(4)
         .faults("{node: 1, after_checkpoint: 4}");
-    let mut running = job.start();
-    running.sees_event("node_down");
-    job.finishes(running);
+    job.finishes(job.start_to_event("node_down"));
     let placed = &world.all("generation_placed")[1];
     assert_eq!((&placed["nodes"], &placed["moved"]), (&json!(["node0", "node2", "node3"]), &json!([1])));
     let again = &world.all("restarted")[1];
@@ -27,55 +24,45 @@ fn run_goes_on_with_fewer_nodes_from_rebuilt_checkpoint() {
 }
 
 #[test]
-fn two_losses_one_after_the_other_leave_two_nodes_with_protected_checkpoints() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0)
+fn two_losses_one_after_the_other_leave_two_nodes_with_protected_checkpoints(world: &World) {
+    let mut job = Job::new(world, 0)
         .redundancy("[{scheme: xor, set_size: 2}]")
         .top("relaunch: {min_nodes: 2}")
         .holding_after(8)
         .faults("{node: 3, during: write, checkpoint: 4}")
         .faults("{node: 1, after_checkpoint: 8}");
     job.steps = 60;
-    let mut running = job.start();
-    running.sees("node1 down", |event| event["event"] == "node_down" && event["node"] == "node1");
-    job.finishes(running);
-    let last = world.all("restarted").pop().unwrap();
-    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(8), &json!("rebuilt")), "{last}");
+    job.finishes(job.start_to("node_down", "node", "node1"));
+    world.assert_restarted(8, "rebuilt");
     assert_eq!(world.all("generation_placed")[2]["nodes"], json!(["node0", "node2"]));
 }
 
 #[test]
-fn checkpoint_whose_set_lost_two_members_is_fetched_from_prefix() {
-    let world = World::new();
-    let job = Job::new(&world, 0)
+fn checkpoint_whose_set_lost_two_members_is_fetched_from_prefix(world: &World) {
+    let job = Job::new(world, 0)
         .top("relaunch: {min_nodes: 1}")
         .flush("{every: 3}")
         .holding_after(5)
         .faults("{node: 1, after_checkpoint: 5}")
         .faults("{node: 2, after_checkpoint: 5}");
-    let mut running = job.start();
-    running.sees("node2 down", |event| event["event"] == "node_down" && event["node"] == "node2");
-    job.finishes(running);
-    let last = world.all("restarted").pop().unwrap();
-    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(3), &json!("fetched")), "{last}");
+    job.finishes(job.start_to("node_down", "node", "node2"));
+    world.assert_restarted(3, "fetched");
     pfs::assert_current(&world.prefix(), 8);
 }
 
 #[test]
-fn excluded_node_without_spare_leaves_fewer_nodes_with_more_ranks() {
-    let world = World::new();
-    let job = Job::new(&world, 0).top("relaunch: {min_nodes: 3}").allocation("exclude: node3");
+fn excluded_node_without_spare_leaves_fewer_nodes_with_more_ranks(world: &World) {
+    let job = Job::new(world, 0).top("relaunch: {min_nodes: 3}").allocation("exclude: node3");
     job.run_to_result();
     assert_eq!(world.the("generation_placed")["nodes"], json!(["node0", "node1", "node2"]));
 }
 
-#[test]
-fn nodes_without_enough_free_space_are_not_used_for_a_first_launch() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn nodes_without_enough_free_space_are_not_used_for_a_first_launch(world: &World) {
     let sizes = rustix::fs::statvfs(world.path("")).unwrap();
     // As much as the file system has: some of it is in use.
     let total = sizes.f_blocks * sizes.f_frsize;
-    let job = Job::new(&world, 0).checkpoint(&format!("cache: [{{base: /tmp, bytes: {total}}}]"));
+    let job = Job::new(world, 0).checkpoint(&format!("cache: [{{base: /tmp, bytes: {total}}}]"));
     job.run(69).prints(&["bytes free, expected are", "before a first launch"]);
     assert_eq!(world.all("generation_launched").len(), 0);
 }

@@ -39,15 +39,22 @@ fn directories(world: &World) -> Vec<u64> {
     ids
 }
 
+/// These checkpoints are complete, each in one directory, and nothing else is there.
+#[track_caller]
+fn assert_flushed(world: &World, ids: &[u64]) {
+    assert_eq!(directories(world), ids);
+    let complete: Vec<_> = ids.iter().map(|id| (*id, Some(true))).collect();
+    assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), complete);
+    assert_eq!(temporary_files(world), [""; 0]);
+}
+
 /// Checkpoint 4 is complete, in one directory, which a drain continued.
 #[track_caller]
 fn assert_continued(world: &World) {
     let started = world.the("drain_started");
     assert_eq!((&started["checkpoint"], &started["resumed"]), (&json!(4), &json!(true)), "{started}");
-    assert_eq!(directories(world), [4]);
-    assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), [(4, Some(true))]);
+    assert_flushed(world, &[4]);
     pfs::assert_current(&world.prefix(), 4);
-    assert_eq!(temporary_files(world), [""; 0]);
     world.assert_nothing_is_left();
 }
 
@@ -59,54 +66,48 @@ fn holding_at_4<'a>(job: &Job<'a>, world: &World) -> Running<'a> {
     running
 }
 
-#[test]
-fn drain_after_a_signal_stops_the_flush_and_continues_in_its_directory() {
-    let world = World::unchecked();
-    let job = flushing(&world, 0).holding_after(4);
-    let running = holding_at_4(&job, &world);
+#[test(unchecked)]
+fn drain_after_a_signal_stops_the_flush_and_continues_in_its_directory(world: &World) {
+    let job = flushing(world, 0).holding_after(4);
+    let running = holding_at_4(&job, world);
     running.terminated();
-    assert_continued(&world);
+    assert_continued(world);
 }
 
-#[test]
-fn drain_after_the_death_of_the_orchestrator_stops_the_flush_and_continues_in_its_directory() {
-    let world = World::unchecked();
-    let job = flushing(&world, 0).holding_after(4);
-    let running = holding_at_4(&job, &world);
+#[test(unchecked)]
+fn drain_after_the_death_of_the_orchestrator_stops_the_flush_and_continues_in_its_directory(world: &World) {
+    let job = flushing(world, 0).holding_after(4);
+    let running = holding_at_4(&job, world);
     running.killed();
     job.command(&["drain"], 0);
-    assert_continued(&world);
+    assert_continued(world);
 }
 
-#[test]
-fn restarted_agent_of_the_leader_continues_the_flush_in_its_directory() {
-    let world = World::unchecked();
-    let job = flushing(&world, 0).holding_after(4);
-    let mut running = holding_at_4(&job, &world);
+#[test(unchecked)]
+fn restarted_agent_of_the_leader_continues_the_flush_in_its_directory(world: &World) {
+    let job = flushing(world, 0).holding_after(4);
+    let mut running = holding_at_4(&job, world);
     let killed = world.agent_pid("node0");
-    let before = temporary_files(&world);
+    let before = temporary_files(world);
     signal(killed, Signal::KILL);
     running.sees_event("agent_lost");
     // All nodes copy again: the order of the killed leader was cancelled, and what it had copied has another name.
     world.wait("the flush of the restarted leader", || {
-        let now = temporary_files(&world);
+        let now = temporary_files(world);
         (now.iter().filter(|name| !before.contains(name)).count() >= 4).then_some(())
     });
-    assert_eq!(directories(&world), [4]);
+    assert_eq!(directories(world), [4]);
     running.terminated();
-    assert_continued(&world);
+    assert_continued(world);
 }
 
 #[test]
-fn generation_after_a_node_loss_removes_the_flush_of_a_checkpoint_that_it_does_not_restart_from() {
-    let world = World::new();
+fn generation_after_a_node_loss_removes_the_flush_of_a_checkpoint_that_it_does_not_restart_from(world: &World) {
     // The ranks wait for the loss. Checkpoint 6 would wait for the flush of 4.
-    let mut job = flushing(&world, 1).faults("{node: 2, after_checkpoint: 5}").holding_after(5);
+    let mut job = flushing(world, 1).faults("{node: 2, after_checkpoint: 5}").holding_after(5);
     // Seven checkpoints: the next one that would be flushed is not reached.
     job.steps = 35;
-    let mut running = job.start();
-    running.sees_event("node_down");
-    job.finishes(running);
+    job.finishes(job.start_to_event("node_down"));
     let restarted: Vec<Value> = world.all("restarted");
     assert_eq!(restarted[1]["checkpoint"], 5, "{restarted:#?}");
     let notices = world.all("notice");
@@ -114,56 +115,39 @@ fn generation_after_a_node_loss_removes_the_flush_of_a_checkpoint_that_it_does_n
         notices.iter().any(|notice| notice["message"].as_str().unwrap().contains("unfinished flush")),
         "{notices:#?}"
     );
-    assert_eq!(directories(&world), [7]);
-    assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), [(7, Some(true))]);
-    assert_eq!(temporary_files(&world), [""; 0]);
+    assert_flushed(world, &[7]);
 }
 
 #[test]
-fn generation_after_a_node_loss_continues_the_flush_of_the_checkpoint_that_it_restarts_from() {
-    let world = World::new();
-    let mut job = flushing(&world, 1).faults("{node: 2, after_checkpoint: 4}").holding_after(4);
+fn generation_after_a_node_loss_continues_the_flush_of_the_checkpoint_that_it_restarts_from(world: &World) {
+    let mut job = flushing(world, 1).faults("{node: 2, after_checkpoint: 4}").holding_after(4);
     job.steps = 35;
-    let mut running = job.start();
-    running.sees_event("node_down");
-    job.finishes(running);
+    job.finishes(job.start_to_event("node_down"));
     let restarted: Vec<Value> = world.all("restarted");
     assert_eq!(restarted[1]["checkpoint"], 4, "{restarted:#?}");
-    assert_eq!(directories(&world), [4, 7]);
-    let indexed: Vec<_> = pfs::indexed(&world.prefix()).into_iter().collect();
-    assert_eq!(indexed, [(4, Some(true)), (7, Some(true))]);
-    assert_eq!(temporary_files(&world), [""; 0]);
+    assert_flushed(world, &[4, 7]);
 }
 
 #[test]
-fn halt_waits_for_the_flush_that_is_under_way_and_leaves_one_directory_a_checkpoint() {
-    let world = World::new();
+fn halt_waits_for_the_flush_that_is_under_way_and_leaves_one_directory_a_checkpoint(world: &World) {
     // Half a second for the 1152 bytes of a rank.
-    let job = Job::new(&world, 0).flush("{every: 3, mode: async, bandwidth: 2304}").top("halt: {checkpoints_left: 4}");
+    let job = Job::new(world, 0).flush("{every: 3, mode: async, bandwidth: 2304}").top("halt: {checkpoints_left: 4}");
     job.run(75);
-    assert_eq!(directories(&world), [3, 4]);
-    let indexed: Vec<_> = pfs::indexed(&world.prefix()).into_iter().collect();
-    assert_eq!(indexed, [(3, Some(true)), (4, Some(true))]);
+    assert_flushed(world, &[3, 4]);
     pfs::assert_current(&world.prefix(), 4);
-    assert_eq!(temporary_files(&world), [""; 0]);
 }
 
 #[test]
-fn halt_does_not_wait_for_the_bandwidth_limit_of_a_flush() {
-    let world = World::new();
+fn halt_does_not_wait_for_the_bandwidth_limit_of_a_flush(world: &World) {
     // Hours, with the limit.
-    let job = Job::new(&world, 0).flush("{every: 3, mode: async, bandwidth: 1}").top("halt: {checkpoints_left: 4}");
+    let job = Job::new(world, 0).flush("{every: 3, mode: async, bandwidth: 1}").top("halt: {checkpoints_left: 4}");
     job.run(75);
-    assert_eq!(directories(&world), [3, 4]);
-    let indexed: Vec<_> = pfs::indexed(&world.prefix()).into_iter().collect();
-    assert_eq!(indexed, [(3, Some(true)), (4, Some(true))]);
-    assert_eq!(temporary_files(&world), [""; 0]);
+    assert_flushed(world, &[3, 4]);
 }
 
 #[test]
-fn checkpoint_waits_for_a_flush_without_its_limit_instead_of_evicting_the_newest_one() {
-    let world = World::new();
-    let job = flushing(&world, 0).checkpoint("cache: [{base: /tmp, keep: 2}]");
+fn checkpoint_waits_for_a_flush_without_its_limit_instead_of_evicting_the_newest_one(world: &World) {
+    let job = flushing(world, 0).checkpoint("cache: [{base: /tmp, keep: 2}]");
     job.run_to_result();
     let position = |name: &str, id: u64| {
         let events = world.events();
@@ -175,9 +159,8 @@ fn checkpoint_waits_for_a_flush_without_its_limit_instead_of_evicting_the_newest
 }
 
 #[test]
-fn checkpoints_are_not_delayed_by_the_flush_of_an_older_one() {
-    let world = World::new();
-    let job = flushing(&world, 0).checkpoint("cache: [{base: /tmp, keep: 3}]").holding_after(7);
+fn checkpoints_are_not_delayed_by_the_flush_of_an_older_one(world: &World) {
+    let job = flushing(world, 0).checkpoint("cache: [{base: /tmp, keep: 3}]").holding_after(7);
     let mut running = job.start();
     // More checkpoints than the cache keeps, while checkpoint 4 stays in it.
     running.sees_checkpoint(7);
@@ -190,24 +173,23 @@ fn checkpoints_are_not_delayed_by_the_flush_of_an_older_one() {
     assert_eq!([4, 5, 6, 7].map(cached), [true, false, true, true]);
     running.terminated();
     // The newest is drained; the flush of the older one is removed.
-    assert_eq!(directories(&world), [7]);
+    assert_eq!(directories(world), [7]);
     assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), [(7, Some(true))]);
     let removed = world.the("flush_abandoned");
     assert!(removed["directory"].as_str().unwrap().ends_with(".4"), "{removed}");
 }
 
-#[test]
-fn temporary_files_of_killed_processes_are_removed_by_the_next_command() {
-    let world = World::unchecked();
-    let job = flushing(&world, 0).holding_after(4);
-    let running = holding_at_4(&job, &world);
+#[test(unchecked)]
+fn temporary_files_of_killed_processes_are_removed_by_the_next_command(world: &World) {
+    let job = flushing(world, 0).holding_after(4);
+    let running = holding_at_4(&job, world);
     // The orchestrator first, so that it restarts no agent.
     running.killed();
     world.kill(|line| line.contains("holdfast"));
     world.wait("the end of all processes", || world.processes().is_empty().then_some(()));
-    assert!(!temporary_files(&world).is_empty(), "the copies were killed in the middle");
+    assert!(!temporary_files(world).is_empty(), "the copies were killed in the middle");
     job.command(&["drain"], 0);
-    assert_continued(&world);
+    assert_continued(world);
 }
 
 /// The transfer file of the node of rank 1, as `scr_print_hash_file` prints it, without indentation.
@@ -227,11 +209,10 @@ fn value<'a>(lines: &'a [String], key: &str) -> &'a str {
 }
 
 #[test]
-fn flush_in_the_background_is_in_the_transfer_file_of_each_node() {
-    let world = World::new();
-    let job = flushing(&world, 0).holding_after(4);
-    let running = holding_at_4(&job, &world);
-    let lines = world.wait("the transfer file", || Some(transfer_file(&world)).filter(|lines| !lines.is_empty()));
+fn flush_in_the_background_is_in_the_transfer_file_of_each_node(world: &World) {
+    let job = flushing(world, 0).holding_after(4);
+    let running = holding_at_4(&job, world);
+    let lines = world.wait("the transfer file", || Some(transfer_file(world)).filter(|lines| !lines.is_empty()));
     let source = lines.iter().find(|line| line.ends_with("checkpoint.4/rank_1.ckpt")).unwrap();
     assert!(source.starts_with("/tmp/"), "as the node sees it: {source}");
     let destination = value(&lines[lines.iter().position(|line| line == source).unwrap()..], "DESTINATION");
@@ -242,29 +223,25 @@ fn flush_in_the_background_is_in_the_transfer_file_of_each_node() {
     assert!(lines.iter().any(|line| line.ends_with("rank_1.ckpt.scr")) && !lines.iter().any(|line| line == "DONE"));
     // The end of the job waits for the flush, without its limit.
     job.finishes(running);
-    assert_eq!(directories(&world), [4, 8]);
+    assert_eq!(directories(world), [4, 8]);
 }
 
-#[test]
-fn a_long_flush_is_shown_in_a_batch_log() {
-    let world = World::unchecked();
-    let job = flushing(&world, 0).holding_after(4);
+#[test(unchecked)]
+fn a_long_flush_is_shown_in_a_batch_log(world: &World) {
+    let job = flushing(world, 0).holding_after(4);
     let running = job.start();
     let printed = || fs::read_to_string(world.path("err.0")).unwrap_or_default();
     let line = || printed().lines().find(|line| line.contains("flush of checkpoint 4: ")).map(str::to_owned);
     let line = world.wait("a line about the flush", line);
     assert!(line.contains("KiB of ") && line.ends_with(" nodes"), "{line}");
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
 }
 
 #[test]
-fn finished_flush_in_the_background_is_done_in_the_transfer_file() {
-    let world = World::new();
-    let job = Job::new(&world, 0).flush("{every: 4, mode: async, bandwidth: 0}").holding_after(4);
-    let mut running = job.start();
-    running.sees_event("flushed");
-    let lines = transfer_file(&world);
+fn finished_flush_in_the_background_is_done_in_the_transfer_file(world: &World) {
+    let job = Job::new(world, 0).flush("{every: 4, mode: async, bandwidth: 0}").holding_after(4);
+    let running = job.start_to_event("flushed");
+    let lines = transfer_file(world);
     for (key, expected) in [("STATE", "STOPPED"), ("FLAG", "DONE")] {
         assert_eq!(value(&lines, key), expected, "{key} of {lines:?}");
     }
@@ -273,15 +250,13 @@ fn finished_flush_in_the_background_is_done_in_the_transfer_file() {
     };
     assert_eq!(numbers("SIZE"), numbers("WRITTEN"));
     assert_eq!(numbers("SIZE").len(), 2, "the file of rank 1 and its meta file");
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
 }
 
 #[test]
-fn several_flushes_wait_for_their_turn_and_survive_the_death_of_agents_and_of_the_orchestrator() {
-    let world = World::new();
+fn several_flushes_wait_for_their_turn_and_survive_the_death_of_agents_and_of_the_orchestrator(world: &World) {
     // The first is so slow that the others wait until something waits for all of them: the end of the run.
-    let job = Job::new(&world, 0).flush("{every: 1, mode: async, bandwidth: 1}");
+    let job = Job::new(world, 0).flush("{every: 1, mode: async, bandwidth: 1}");
     let job = job.checkpoint("cache: [{base: /tmp, keep: 9}]").holding_after(3);
     let mut running = job.reaches(3);
     let background = |sees: &Value| {
@@ -295,18 +270,12 @@ fn several_flushes_wait_for_their_turn_and_survive_the_death_of_agents_and_of_th
     assert!(shown.contains("in the background: flush of checkpoints 1, 2, 3"), "{shown}");
     for node in ["node0", "node2"] {
         signal(world.agent_pid(node), Signal::KILL);
-        running.sees("it is back", |event| {
-            event["event"] == "agent_ready" && event["node"] == node && event["again"] == true
-        });
+        running.sees_agent_again(node);
     }
     running.killed();
-    let mut second = job.start();
-    second.sees_event("took_over");
+    let second = job.start_to_event("took_over");
     background(&json!([1, 2, 3]));
     job.finishes(second);
-    let complete: Vec<_> = (1..=8).map(|id| (id, Some(true))).collect();
-    assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), complete);
-    assert_eq!(directories(&world), (1..=8).collect::<Vec<_>>(), "each in one directory");
-    assert_eq!(temporary_files(&world), [""; 0]);
+    assert_flushed(world, &[1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(world.all("generation_launched").len(), 1);
 }

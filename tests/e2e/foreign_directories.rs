@@ -31,7 +31,7 @@ struct Agent {
     address: SocketAddr,
 }
 
-fn give_away(path: &Path) {
+pub(crate) fn give_away(path: &Path) {
     if !geteuid().is_root() {
         ignore("giving a file to another user needs root");
     }
@@ -199,32 +199,30 @@ fn an_agent_does_not_use_a_cache_directory_in_which_another_user_has_a_hand() {
     }
 }
 
-#[test]
-fn a_cache_directory_that_another_user_has_exchanged_is_not_used_any_more() {
-    let world = world();
-    let agent = start(&world).unwrap();
-    let request = run_request(&world, &world.path("cache"), &world.prefix());
+#[test(self::world)]
+fn a_cache_directory_that_another_user_has_exchanged_is_not_used_any_more(world: &World) {
+    let agent = start(world).unwrap();
+    let request = run_request(world, &world.path("cache"), &world.prefix());
     let (status, answer) = agent.ask(RUN, &request);
     assert!(status.contains("200"), "{status} {answer}");
     // As if a cleanup of /tmp had removed the directory of the user.
     fs::remove_dir_all(world.path("cache/user1")).unwrap();
-    let path = plant(&world, "cache", ("user link", "user1"));
+    let path = plant(world, "cache", ("user link", "user1"));
     let mut next = request;
     next["shared"]["generation"] = json!(2);
     let (status, answer) = agent.ask(RUN, &next);
     assert!(!status.contains("200"), "{status}");
     assert_names_the_owner(&answer, &path);
     assert_names_the_owner(&agent.stop(), &path);
-    assert_untouched(&world, &path);
+    assert_untouched(world, &path);
 }
 
-#[test]
-fn an_agent_writes_below_the_prefix_of_its_job_only() {
-    let world = world();
-    let agent = start(&world).unwrap();
+#[test(self::world)]
+fn an_agent_writes_below_the_prefix_of_its_job_only(world: &World) {
+    let agent = start(world).unwrap();
     let (prefix, home) = (world.prefix(), world.path("home"));
-    agent.refuses(RUN, &run_request(&world, &world.path("cache"), &home), "is not a prefix directory of this job");
-    let (status, answer) = agent.ask(RUN, &run_request(&world, &world.path("cache"), &prefix));
+    agent.refuses(RUN, &run_request(world, &world.path("cache"), &home), "is not a prefix directory of this job");
+    let (status, answer) = agent.ask(RUN, &run_request(world, &world.path("cache"), &prefix));
     assert!(status.contains("200"), "{status} {answer}");
     fs::create_dir(prefix.join("scr.1")).unwrap();
     let elsewhere = [
@@ -246,10 +244,9 @@ fn an_agent_writes_below_the_prefix_of_its_job_only() {
     agent.stop();
 }
 
-#[test]
-fn an_agent_does_not_follow_a_link_that_another_user_put_on_the_prefix() {
-    let world = world();
-    let agent = start(&world).unwrap();
+#[test(self::world)]
+fn an_agent_does_not_follow_a_link_that_another_user_put_on_the_prefix(world: &World) {
+    let agent = start(world).unwrap();
     let link = world.prefix().join("scr.link");
     symlink(world.path("home"), &link).unwrap();
     give_away(&link);
@@ -273,14 +270,13 @@ fn requests(directory: &Path) -> [(&'static str, Value); 3] {
     [(COPY, copy), (REBUILD, rebuild), (VERIFY, json!({"directory": directory, "files": ["kept"]}))]
 }
 
-#[test]
-fn a_lock_that_is_a_link_ends_the_agent_with_an_error_that_names_it() {
-    let world = world();
+#[test(self::world)]
+fn a_lock_that_is_a_link_ends_the_agent_with_an_error_that_names_it(world: &World) {
     let control = world.path("control/user1/scr.7");
     fs::create_dir_all(&control).unwrap();
     let target = world.write("home/target", "kept");
     symlink(&target, control.join("agent.lock")).unwrap();
-    let Err(errors) = start(&world) else { panic!("it was accepted") };
+    let Err(errors) = start(world) else { panic!("it was accepted") };
     assert!(errors.contains("agent.lock is a symbolic link"), "{errors}");
     assert_eq!(fs::read(&target).unwrap(), b"kept");
 }

@@ -35,10 +35,9 @@ fn run_limited(job: &Job<'_>, world: &World, kib: u32, code: u8) -> Ran {
 }
 
 #[test]
-fn restart_that_cannot_write_the_caches_keeps_the_checkpoints_for_the_next_run() {
-    let world = World::new();
-    let job = stopped(&world);
-    run_limited(&job, &world, 64, 75).prints(&["File too large", "`ulimit -f`"]);
+fn restart_that_cannot_write_the_caches_keeps_the_checkpoints_for_the_next_run(world: &World) {
+    let job = stopped(world);
+    run_limited(&job, world, 64, 75).prints(&["File too large", "`ulimit -f`"]);
     let prevented = world.the("restart_prevented");
     assert!(prevented["faulty"].as_str().unwrap().starts_with("node"), "{prevented}");
     assert_eq!((world.all("restart_attempt").len(), world.all("agent_lost").len()), (0, 0));
@@ -46,18 +45,16 @@ fn restart_that_cannot_write_the_caches_keeps_the_checkpoints_for_the_next_run()
     assert_eq!((indexed[&2], indexed[&4]), (Some(true), Some(true)));
     pfs::assert_current(&world.prefix(), 4);
     job.run_to_result();
-    let last = world.all("restarted").pop().unwrap();
-    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+    world.assert_restarted(4, "fetched");
 }
 
-#[test]
-fn flush_beyond_the_limit_on_file_sizes_fails_and_ends_no_process_of_holdfast() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn flush_beyond_the_limit_on_file_sizes_fails_and_ends_no_process_of_holdfast(world: &World) {
     // The container of four ranks is larger than the limit, the file of each rank is not.
     let flush = "{every: 2, container: {kind: sion, files: 1}}";
-    let mut job = Job::new(&world, 0).flush(flush).top("halt: {checkpoints_left: 4}");
+    let mut job = Job::new(world, 0).flush(flush).top("halt: {checkpoints_left: 4}");
     job.size = "256x256";
-    run_limited(&job, &world, 256, 75);
+    run_limited(&job, world, 256, 75);
     let reasons: Vec<String> = world.all("flush_failed").iter().map(|event| event["reason"].to_string()).collect();
     assert!(!reasons.is_empty());
     assert!(reasons.iter().all(|reason| reason.contains("File too large") && reason.contains("`ulimit -f`")));
@@ -89,10 +86,9 @@ impl Drop for Immutable {
     }
 }
 
-#[test]
-fn index_that_cannot_be_written_ends_the_job_without_a_relaunch() {
-    let world = World::unchecked();
-    let job = stopped(&world);
+#[test(unchecked)]
+fn index_that_cannot_be_written_ends_the_job_without_a_relaunch(world: &World) {
+    let job = stopped(world);
     let launched = world.all("generation_launched").len();
     let index = Immutable::new(world.prefix().join("index.scr"));
     job.run(69).prints(&["index.scr", "run the job again"]);
@@ -100,8 +96,7 @@ fn index_that_cannot_be_written_ends_the_job_without_a_relaunch() {
     assert_eq!(world.all("restart_attempt").len(), 0);
     drop(index);
     job.run_to_result();
-    let last = world.all("restarted").pop().unwrap();
-    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+    world.assert_restarted(4, "fetched");
     world.assert_nothing_is_left();
 }
 
@@ -145,25 +140,22 @@ fn fill(place: &Path) -> PathBuf {
     path
 }
 
-#[test]
-fn spare_with_a_full_cache_is_replaced_and_the_checkpoint_in_cache_is_used() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 2).checkpoint(ON_DISK).holding_after(5).faults("{node: 1, after_checkpoint: 5}");
-    let (job, _disk, mut running) = with_disk(&world, job, "node4", |place| drop(fill(place)));
+#[test(unchecked)]
+fn spare_with_a_full_cache_is_replaced_and_the_checkpoint_in_cache_is_used(world: &World) {
+    let job = Job::new(world, 2).checkpoint(ON_DISK).holding_after(5).faults("{node: 1, after_checkpoint: 5}");
+    let (job, _disk, mut running) = with_disk(world, job, "node4", |place| drop(fill(place)));
     let prevented = running.sees_event("restart_prevented");
     assert_eq!(prevented["faulty"], "node4", "{prevented}");
     assert!(prevented["reason"].as_str().unwrap().contains("No space left"), "{prevented}");
     job.finishes(running);
-    let last = world.all("restarted").pop().unwrap();
-    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(5), &json!("rebuilt")));
+    world.assert_restarted(5, "rebuilt");
     assert_eq!(world.all("restart_attempt").len(), 0);
 }
 
-#[test]
-fn node_whose_cache_is_full_for_a_moment_stays() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).checkpoint(ON_DISK).holding_after(4);
-    let (job, _disk, mut running) = with_disk(&world, job, "node1", |_| {});
+#[test(unchecked)]
+fn node_whose_cache_is_full_for_a_moment_stays(world: &World) {
+    let job = Job::new(world, 0).checkpoint(ON_DISK).holding_after(4);
+    let (job, _disk, mut running) = with_disk(world, job, "node1", |_| {});
     running.sees_checkpoint(4);
     let place = world.node_root("node1").join("ssd");
     let filling = fill(&place);
@@ -183,12 +175,11 @@ fn node_whose_cache_is_full_for_a_moment_stays() {
 
 /// A checkpoint of the second level takes 4 MiB a node, half of it redundancy. There is no space for two, which are in
 /// the cache while the newer one is made.
-#[test]
-fn checkpoint_of_the_second_level_without_space_is_dropped_and_the_older_one_survives_two_lost_nodes() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn checkpoint_of_the_second_level_without_space_is_dropped_and_the_older_one_survives_two_lost_nodes(world: &World) {
     let levels = "[{scheme: xor, set_size: 4, cache: /memory}, \
                   {scheme: rs, set_size: 4, failures: 2, every: 3, cache: /ssd, keep: 1}]";
-    let mut job = Job::new(&world, 2).redundancy(levels).checkpoint("cache: [{base: /memory, keep: 2}, {base: /ssd}]");
+    let mut job = Job::new(world, 2).redundancy(levels).checkpoint("cache: [{base: /memory, keep: 2}, {base: /ssd}]");
     job.size = "1024x1024";
     let job = losing(job.holding_after(8), &[1, 3], 8);
     let leave_space_for_one = |place: &Path| {
@@ -196,9 +187,9 @@ fn checkpoint_of_the_second_level_without_space_is_dropped_and_the_older_one_sur
         let bytes = filling.metadata().unwrap().len();
         filling.set_len(bytes - (7 << 20)).unwrap();
     };
-    let (job, _disk, mut running) = with_disk(&world, job, "node2", leave_space_for_one);
+    let (job, _disk, mut running) = with_disk(world, job, "node2", leave_space_for_one);
     for node in ["node1", "node3"] {
-        running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
+        running.sees_where("node_down", "node", node);
     }
     job.finishes(running);
     let dropped = world.all("checkpoint_failed");

@@ -19,8 +19,7 @@ fn halts_after(last: u64, job: impl Fn(Job<'_>) -> Job<'_>, conditions: &[&str],
     let running = job.reaches(4);
     job.command(&[&["halt", "set"], conditions].concat(), 0);
     job.go_on();
-    let ran = running.ends_with(75);
-    ran.prints(&["halted", reason]);
+    running.ends_with(75).prints(&["halted", reason]);
     pfs::assert_current(&world.prefix(), last);
     assert_eq!(world.all("generation_launched").len(), 1);
     world.assert_nothing_is_left();
@@ -66,9 +65,8 @@ fn halts_at_next_checkpoint_near_end_of_allocation() {
 }
 
 #[test]
-fn unmet_halt_conditions_are_listed_and_can_be_removed() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn unmet_halt_conditions_are_listed_and_can_be_removed(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let running = job.reaches(4);
     job.command(&["halt", "set", "--checkpoints", "2", "--after", &in_an_hour(1)], 0);
     let listed = job.command(&["halt", "list", "--json"], 0).json();
@@ -81,17 +79,15 @@ fn unmet_halt_conditions_are_listed_and_can_be_removed() {
 }
 
 #[test]
-fn halt_condition_in_spec_halts_job() {
-    let world = World::new();
-    let job = Job::new(&world, 0).top("halt: {checkpoints_left: 3}");
+fn halt_condition_in_spec_halts_job(world: &World) {
+    let job = Job::new(world, 0).top("halt: {checkpoints_left: 3}");
     job.run(75);
     pfs::assert_current(&world.prefix(), 3);
 }
 
-#[test]
-fn halting_a_job_that_is_not_running_is_an_error() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0);
+#[test(unchecked)]
+fn halting_a_job_that_is_not_running_is_an_error(world: &World) {
+    let job = Job::new(world, 0);
     job.command(&["halt", "set", "--now"], 69).prints(&["no job has been run"]);
     job.run(0);
     job.command(&["halt", "set", "--now"], 69).prints(&["is not running"]);
@@ -139,21 +135,19 @@ pub fn assert_saved(world: &World) {
 pub const SAVES: &str = "sleep 0.$((HOLDFAST_RANK * 3)); echo state >saved-$HOLDFAST_RANK; exit $HOLDFAST_RANK";
 
 #[test]
-fn program_without_api_gets_sigterm_and_saves_its_state() {
-    let world = World::new();
-    let script = Script::start(&world, SAVES, "10min");
+fn program_without_api_gets_sigterm_and_saves_its_state(world: &World) {
+    let script = Script::start(world, SAVES, "10min");
     script.halt(&["--now=MAINTENANCE"]);
     script.running.ends_with(75).prints(&["halted: MAINTENANCE", "SIGTERM to the ranks"]);
-    assert_saved(&world);
+    assert_saved(world);
     assert_eq!(world.the("halt_set")["reason"], "MAINTENANCE");
     assert_eq!(world.the("ranks_terminated")["within_ms"], 600_000);
     assert_eq!(world.the("generation_ended")["cause"], "halted");
 }
 
 #[test]
-fn program_that_ignores_sigterm_is_killed_after_grace() {
-    let world = World::new();
-    let script = Script::start(&world, "", "500ms");
+fn program_that_ignores_sigterm_is_killed_after_grace(world: &World) {
+    let script = Script::start(world, "", "500ms");
     script.halt(&["--now"]);
     script.running.ends_with(75).prints(&["halted: USER_REQUEST"]);
     let position = |name: &str| world.events().iter().position(|event| event["event"] == name).unwrap();
@@ -161,18 +155,16 @@ fn program_that_ignores_sigterm_is_killed_after_grace() {
 }
 
 #[test]
-fn immediate_halt_kills_ranks_without_sigterm() {
-    let world = World::new();
-    let script = Script::start(&world, SAVES, "10min");
+fn immediate_halt_kills_ranks_without_sigterm(world: &World) {
+    let script = Script::start(world, SAVES, "10min");
     script.halt(&["--immediate=FIRE"]);
     script.running.ends_with(75).prints(&["halted: FIRE"]);
     assert!(!world.path("saved-0").exists() && world.all("ranks_terminated").is_empty());
 }
 
 #[test]
-fn program_that_reaches_no_checkpoint_within_grace_is_ended_and_older_checkpoint_is_drained() {
-    let world = World::new();
-    let job = Job::new(&world, 0).grace("500ms").holding_after(4);
+fn program_that_reaches_no_checkpoint_within_grace_is_ended_and_older_checkpoint_is_drained(world: &World) {
+    let job = Job::new(world, 0).grace("500ms").holding_after(4);
     let running = job.reaches(4);
     job.command(&["halt", "set", "--now"], 0);
     running.ends_with(75).prints(&["halted: USER_REQUEST", "checkpoint 4 is complete"]);
@@ -181,9 +173,8 @@ fn program_that_reaches_no_checkpoint_within_grace_is_ended_and_older_checkpoint
 }
 
 #[test]
-fn halt_that_is_unset_in_time_is_withdrawn() {
-    let world = World::new();
-    let job = Job::new(&world, 0).grace("10min").holding_after(4);
+fn halt_that_is_unset_in_time_is_withdrawn(world: &World) {
+    let job = Job::new(world, 0).grace("10min").holding_after(4);
     let mut running = job.reaches(4);
     job.command(&["halt", "set", "--now"], 0);
     running.sees_event("halt_requested");
@@ -193,9 +184,8 @@ fn halt_that_is_unset_in_time_is_withdrawn() {
 }
 
 #[test]
-fn nothing_is_relaunched_until_silent_agent_has_reported_its_halt_conditions() {
-    let world = World::new();
-    let mut job = Job::new(&world, 1).holding_after(4);
+fn nothing_is_relaunched_until_silent_agent_has_reported_its_halt_conditions(world: &World) {
+    let mut job = Job::new(world, 1).holding_after(4);
     job.down_after = "5min";
     let mut running = job.reaches(4);
     let agents: Vec<u32> = (0..5).map(|node| world.agent_pid(&format!("node{node}"))).collect();
@@ -215,9 +205,8 @@ fn nothing_is_relaunched_until_silent_agent_has_reported_its_halt_conditions() {
 }
 
 #[test]
-fn halt_is_set_on_nodes_that_are_too_busy_to_answer_at_once() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0).holding_after(4);
+fn halt_is_set_on_nodes_that_are_too_busy_to_answer_at_once(world: &World) {
+    let mut job = Job::new(world, 0).holding_after(4);
     job.down_after = "5min";
     let running = job.reaches(4);
     let agents: Vec<u32> = (0..4).map(|node| world.agent_pid(&format!("node{node}"))).collect();
@@ -232,10 +221,9 @@ fn halt_is_set_on_nodes_that_are_too_busy_to_answer_at_once() {
 }
 
 #[test]
-fn ranks_are_halted_before_end_of_allocation_and_drain_is_complete_before_it() {
-    let world = World::new();
+fn ranks_are_halted_before_end_of_allocation_and_drain_is_complete_before_it(world: &World) {
     let job =
-        Job::new(&world, 0).allocation("time_limit: 10s").top("halt: {grace: 2s, drain_reserve: 4s}").holding_after(4);
+        Job::new(world, 0).allocation("time_limit: 10s").top("halt: {grace: 2s, drain_reserve: 4s}").holding_after(4);
     let mut running = job.reaches(4);
     let requested = running.sees_event("halt_requested");
     assert!(requested["reason"].as_str().unwrap().contains("4 s are kept for the drain"), "{requested}");
@@ -249,10 +237,9 @@ fn ranks_are_halted_before_end_of_allocation_and_drain_is_complete_before_it() {
 }
 
 #[test]
-fn time_kept_for_the_drain_is_estimated_from_the_last_flush() {
-    let world = World::new();
+fn time_kept_for_the_drain_is_estimated_from_the_last_flush(world: &World) {
     // A second and a half for the 1152 bytes of a rank.
-    let job = Job::new(&world, 0)
+    let job = Job::new(world, 0)
         .allocation("time_limit: 14s")
         .grace("1s")
         .flush("{every: 3, mode: async, bandwidth: 3072}")
@@ -278,9 +265,8 @@ fn time_kept_for_the_drain_is_estimated_from_the_last_flush() {
 }
 
 #[test]
-fn job_that_restarts_in_time_of_drain_is_not_launched() {
-    let world = World::new();
-    let job = Job::new(&world, 0).allocation("time_limit: 20s").top("halt: {drain_reserve: 19s}");
+fn job_that_restarts_in_time_of_drain_is_not_launched(world: &World) {
+    let job = Job::new(world, 0).allocation("time_limit: 20s").top("halt: {drain_reserve: 19s}");
     job.run(75);
     assert!(world.all("generation_launched").is_empty());
 }

@@ -17,8 +17,7 @@ fn a_program_that_cannot_be_loaded_is_not_relaunched() {
     for code in [126, 127] {
         let world = World::new();
         let spec = runs(&world, &format!("echo 'libm.so.6: cannot open shared object file' >&2; exit {code}"));
-        let ran = world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(69);
-        ran.prints(&[
+        world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(69).prints(&[
             "not relaunched, because another launch would end in the same way: rank 0 failed",
             &format!("exit code {code}: the program, or a library that it needs, cannot be loaded"),
         ]);
@@ -27,10 +26,9 @@ fn a_program_that_cannot_be_loaded_is_not_relaunched() {
 }
 
 /// A node without the program is no reason to give up a job that was loaded before.
-#[test]
-fn a_later_generation_that_cannot_be_loaded_is_relaunched() {
-    let world = World::unchecked();
-    let spec = runs(&world, "case $HOLDFAST_GENERATION in 1) exit 3;; *) exit 127;; esac");
+#[test(unchecked)]
+fn a_later_generation_that_cannot_be_loaded_is_relaunched(world: &World) {
+    let spec = runs(world, "case $HOLDFAST_GENERATION in 1) exit 3;; *) exit 127;; esac");
     world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(90).prints(&["gave up after 1 relaunch"]);
     assert_eq!(world.all("generation_launched").len(), 2);
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::world::{Ran, Running, World};
 
 #[derive(Clone)]
@@ -215,13 +217,35 @@ impl<'a> Job<'a> {
         running
     }
 
+    /// Starts it, and waits for the first event of this name.
+    #[track_caller]
+    pub fn start_to_event(&self, name: &str) -> Running<'a> {
+        let mut running = self.start();
+        running.sees_event(name);
+        running
+    }
+
+    /// Starts it, and waits for the first event of this name that has this value in a field.
+    #[track_caller]
+    pub fn start_to(&self, name: &str, field: &str, value: impl Into<Value>) -> Running<'a> {
+        let mut running = self.start();
+        running.sees_where(name, field, value);
+        running
+    }
+
     /// Lets the application continue to its end, which has the expected result.
     #[track_caller]
     pub fn finishes(&self, running: Running<'_>) -> Ran {
-        self.go_on();
-        let ran = running.ends_with(0);
+        let ran = self.goes_on_to_its_end(running);
         self.assert_result();
         ran
+    }
+
+    /// Lets the application continue to its end.
+    #[track_caller]
+    pub fn goes_on_to_its_end(&self, running: Running<'_>) -> Ran {
+        self.go_on();
+        running.ends_with(0)
     }
 
     /// Runs it to its end, which has the expected result.

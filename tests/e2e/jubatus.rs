@@ -134,9 +134,8 @@ fn lose_node_of(world: &World, rank: usize, running: &mut Running<'_>) {
     // The directory first: an agent that was started again before would make another one.
     fs::rename(world.node_root(&node), world.path(&format!("lost.{node}"))).unwrap();
     signal(agent, Signal::KILL);
-    running.sees("the node down", |event| event["event"] == "node_down" && event["node"] == node.as_str());
-    running
-        .sees("the next generation", |event| event["event"] == "restarted" && event["generation"] == generations + 1);
+    running.sees_where("node_down", "node", node.as_str());
+    running.sees_where("restarted", "generation", generations + 1);
 }
 
 fn launches(world: &World) -> usize {
@@ -144,29 +143,28 @@ fn launches(world: &World) -> usize {
 }
 
 #[test]
-fn models_survive_two_node_losses_a_halt_and_a_new_allocation() {
-    let world = World::new();
-    let servers = Servers::new(&world, 5);
+fn models_survive_two_node_losses_a_halt_and_a_new_allocation(world: &World) {
+    let servers = Servers::new(world, 5);
     let mut running = servers.start();
     for rank in 0..3 {
         servers.push(rank, f64::from(rank) + 0.5);
     }
-    sees_new_checkpoint(&world, &mut running);
-    lose_node_of(&world, 1, &mut running);
+    sees_new_checkpoint(world, &mut running);
+    lose_node_of(world, 1, &mut running);
     servers.have([0.5, 1.5, 2.5]);
     (0..3).for_each(|rank| servers.push(rank, 10.0));
-    sees_new_checkpoint(&world, &mut running);
-    lose_node_of(&world, 0, &mut running);
+    sees_new_checkpoint(world, &mut running);
+    lose_node_of(world, 0, &mut running);
     servers.have([10.5, 11.5, 12.5]);
     (0..3).for_each(|rank| servers.push(rank, 100.0));
-    sees_new_checkpoint(&world, &mut running);
+    sees_new_checkpoint(world, &mut running);
     servers.halt();
     running.ends_with(75).prints(&["halted"]);
-    assert_eq!(launches(&world), 3);
+    assert_eq!(launches(world), 3);
     let rebuilt: Vec<_> = world.all("restarted").into_iter().map(|event| event["rebuilt"].clone()).collect();
     assert_eq!(rebuilt, [json!([]), json!([1]), json!([0])]);
     world.assert_nothing_is_left();
-    let last = newest(&world);
+    let last = newest(world);
     pfs::assert_current(&world.prefix(), last);
     // They are model files that servers load.
     let current = fs::read_link(world.prefix().join("scr.current")).unwrap();
@@ -174,8 +172,8 @@ fn models_survive_two_node_losses_a_halt_and_a_new_allocation() {
         let (address, port) = (&servers.address, servers.port(rank));
         let name = format!("rank_{rank}.{address}_{port}_stat_holdfast-{last}-rank{rank}.jubatus");
         let file = world.prefix().join(&current).join(name);
-        let verified = world.run(world.holdfast(["verify".as_ref(), "--json".as_ref(), file.as_os_str()])).with_code(0);
-        verified.prints(&["\"jubatus\""]);
+        let ran = world.run(world.holdfast(["verify".as_ref(), "--json".as_ref(), file.as_os_str()])).with_code(0);
+        ran.prints(&["\"jubatus\""]);
     }
     let running = servers.start();
     servers.have([110.5, 111.5, 112.5]);
@@ -184,12 +182,11 @@ fn models_survive_two_node_losses_a_halt_and_a_new_allocation() {
 }
 
 #[test]
-fn a_save_that_fails_drops_one_checkpoint_and_the_servers_go_on() {
-    let world = World::new();
-    let servers = Servers::new(&world, 3).with("every: 100ms, timeout: 1s");
+fn a_save_that_fails_drops_one_checkpoint_and_the_servers_go_on(world: &World) {
+    let servers = Servers::new(world, 3).with("every: 100ms, timeout: 1s");
     let mut running = servers.start();
     (0..3).for_each(|rank| servers.push(rank, 1.0));
-    sees_new_checkpoint(&world, &mut running);
+    sees_new_checkpoint(world, &mut running);
     for (fault, reason) in [
         ("save silent", "has not answered within 1s"),
         ("save refuse", "returned an error: cannot get the lock of file; any RPC is saving to same file?"),
@@ -204,7 +201,7 @@ fn a_save_that_fails_drops_one_checkpoint_and_the_servers_go_on() {
             event["event"] == "checkpoint_failed" && event["reason"].as_str().unwrap().contains(reason)
         });
         assert!(failed["reason"].as_str().unwrap().contains("rank 1"), "{failed}");
-        let complete = sees_new_checkpoint(&world, &mut running);
+        let complete = sees_new_checkpoint(world, &mut running);
         assert!(complete > failed["checkpoint"].as_u64().unwrap());
     }
     assert_eq!(world.all("checkpoint_failed").len(), 7);
@@ -215,23 +212,22 @@ fn a_save_that_fails_drops_one_checkpoint_and_the_servers_go_on() {
 }
 
 #[test]
-fn a_server_that_dies_in_the_middle_of_a_save_restarts_from_the_checkpoint_before() {
-    let world = World::new();
+fn a_server_that_dies_in_the_middle_of_a_save_restarts_from_the_checkpoint_before(world: &World) {
     // Each server has a port of its own.
     let listed = "port: 9301, name: alpha, every: 200ms, servers: [{port: 9400}, {}, {port: 9250, name: beta}]";
-    let mut servers = Servers::new(&world, 3).with(listed);
+    let mut servers = Servers::new(world, 3).with(listed);
     servers.ports = [9400, 9302, 9250];
     let mut running = servers.start();
     (0..3).for_each(|rank| servers.push(rank, 1.0));
-    let before = sees_new_checkpoint(&world, &mut running);
+    let before = sees_new_checkpoint(world, &mut running);
     servers.order(2, "save die");
-    let again = running.sees("the next launch", |event| event["event"] == "restarted" && event["generation"] == 2);
+    let again = running.sees_where("restarted", "generation", 2);
     assert!(again["checkpoint"].as_u64().unwrap() >= before, "{again}");
     servers.have([1.0; 3]);
-    sees_new_checkpoint(&world, &mut running);
+    sees_new_checkpoint(world, &mut running);
     servers.halt();
     running.ends_with(75);
-    assert_eq!(launches(&world), 2);
+    assert_eq!(launches(world), 2);
     for (rank, cluster) in [(0, "alpha"), (2, "beta")] {
         let output = fs::read_to_string(world.prefix().join(format!(".holdfast/generations/2/rank_{rank}.out")));
         assert_eq!(output.unwrap(), format!("load for the cluster {cluster:?}\n"));
@@ -239,25 +235,23 @@ fn a_server_that_dies_in_the_middle_of_a_save_restarts_from_the_checkpoint_befor
 }
 
 #[test]
-fn a_file_that_a_server_changes_after_its_answer_is_no_part_of_a_checkpoint() {
-    let world = World::new();
-    let servers = Servers::new(&world, 3);
+fn a_file_that_a_server_changes_after_its_answer_is_no_part_of_a_checkpoint(world: &World) {
+    let servers = Servers::new(world, 3);
     let mut running = servers.start();
-    sees_new_checkpoint(&world, &mut running);
+    sees_new_checkpoint(world, &mut running);
     servers.order(1, "save late");
     let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
     // On a slow machine the server may not have closed it in time.
     let expected = ["invalid crc32 checksum", "is still open for writing"];
     assert!(reason.contains("rank 1") && expected.iter().any(|text| reason.contains(text)), "{reason}");
-    sees_new_checkpoint(&world, &mut running);
+    sees_new_checkpoint(world, &mut running);
     servers.halt();
     running.ends_with(75);
 }
 
 #[test]
-fn a_server_that_dies_in_the_middle_of_a_load_is_started_again_from_the_same_checkpoint() {
-    let world = World::new();
-    let servers = Servers::new(&world, 3).with("every: 10h");
+fn a_server_that_dies_in_the_middle_of_a_load_is_started_again_from_the_same_checkpoint(world: &World) {
+    let servers = Servers::new(world, 3).with("every: 10h");
     let spec = world.write("job.yaml", &format!("{}relaunch: {{no_progress_limit: 2}}\n", servers.yaml()));
     let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
     (0..3).for_each(|rank| servers.push(rank, 1.0));
@@ -267,10 +261,9 @@ fn a_server_that_dies_in_the_middle_of_a_load_is_started_again_from_the_same_che
     };
     request();
     servers.order(2, "load die");
-    kill_servers(&world, 1, &mut running);
+    kill_servers(world, 1, &mut running);
     let restarted = |running: &mut Running<'_>, generation: u64| {
-        let again =
-            running.sees("the next launch", |event| event["event"] == "restarted" && event["generation"] == generation);
+        let again = running.sees_where("restarted", "generation", generation);
         assert_eq!(again["checkpoint"], 1, "{again}");
     };
     restarted(&mut running, 3);
@@ -280,17 +273,16 @@ fn a_server_that_dies_in_the_middle_of_a_load_is_started_again_from_the_same_che
     // It is progress, and a model that no server survives ends the job after a number of launches.
     request();
     servers.order(2, "load always die");
-    kill_servers(&world, 3, &mut running);
+    kill_servers(world, 3, &mut running);
     running.ends_with(91);
-    assert_eq!(launches(&world), 5);
+    assert_eq!(launches(world), 5);
     assert_eq!(world.all("restart_attempt"), [] as [Value; 0]);
     pfs::assert_current(&world.prefix(), 2);
 }
 
 #[test]
-fn servers_whose_last_save_fails_and_that_end_by_sigterm_are_not_finished() {
-    let world = World::new();
-    let mut servers = Servers::new(&world, 3).with("every: 10h");
+fn servers_whose_last_save_fails_and_that_end_by_sigterm_are_not_finished(world: &World) {
+    let mut servers = Servers::new(world, 3).with("every: 10h");
     let script =
         format!("#!/bin/sh\ntrap 'exit 0' TERM\n{:?} \"$@\" &\nwhile :; do sleep 0.05; done\n", servers.program);
     servers.program = world.write("ends-with-0", &script);
@@ -309,7 +301,7 @@ fn servers_whose_last_save_fails_and_that_end_by_sigterm_are_not_finished() {
 
 /// Kills all servers of a generation.
 fn kill_servers(world: &World, generation: u64, running: &mut Running<'_>) {
-    running.sees("the servers", |event| event["event"] == "restarted" && event["generation"] == generation);
+    running.sees_where("restarted", "generation", generation);
     let is_server = |line: &str| line.contains("--rpc-port") && !line.contains("holdfast rank");
     let count = || world.processes().iter().filter(|(_, line)| is_server(line)).count();
     world.wait("the servers", || (count() == 3).then_some(()));
@@ -326,7 +318,7 @@ fn saved_models_are_progress_and_launches_without_one_end_the_job() {
         running.sees("a checkpoint", is_saved);
         kill_servers(&world, generation, &mut running);
     }
-    running.sees("the fourth launch", |event| event["event"] == "restarted" && event["generation"] == 4);
+    running.sees_where("restarted", "generation", 4);
     servers.halt();
     running.ends_with(75);
 
@@ -338,26 +330,25 @@ fn saved_models_are_progress_and_launches_without_one_end_the_job() {
 }
 
 #[test]
-fn a_model_that_a_server_refuses_is_replaced_by_that_of_the_checkpoint_before() {
-    let world = World::new();
-    let mut servers = Servers::new(&world, 4);
+fn a_model_that_a_server_refuses_is_replaced_by_that_of_the_checkpoint_before(world: &World) {
+    let mut servers = Servers::new(world, 4);
     // The caches keep only the checkpoint that a run restarts from.
     servers.flush = 1;
     let mut running = servers.start();
     (0..3).for_each(|rank| servers.push(rank, 1.0));
-    sees_new_checkpoint(&world, &mut running);
-    sees_new_checkpoint(&world, &mut running);
+    sees_new_checkpoint(world, &mut running);
+    sees_new_checkpoint(world, &mut running);
     servers.order(1, "load refuse");
-    lose_node_of(&world, 2, &mut running);
+    lose_node_of(world, 2, &mut running);
     let refused = running.sees_event("restart_attempt");
     let reason = refused["reason"].as_str().unwrap();
     assert!(reason.contains("rank 1") && reason.contains("returned an error: user data is broken"), "{reason}");
     servers.have([1.0; 3]);
-    let older = sees_new_checkpoint(&world, &mut running);
+    let older = sees_new_checkpoint(world, &mut running);
     assert!(older > 0);
     servers.halt();
     running.ends_with(75);
-    assert_eq!(launches(&world), 2, "the servers were started again by their ranks");
+    assert_eq!(launches(world), 2, "the servers were started again by their ranks");
 }
 
 /// The output of a job that fails before its first checkpoint.
@@ -371,22 +362,21 @@ fn fails(servers: &Servers<'_>) -> String {
 }
 
 #[test]
-fn a_server_that_cannot_be_used_fails_its_rank_with_the_reason() {
-    let world = World::new();
-    let servers = Servers::new(&world, 3);
+fn a_server_that_cannot_be_used_fails_its_rank_with_the_reason(world: &World) {
+    let servers = Servers::new(world, 3);
     servers.order(1, "get_status recommender");
     let output = fails(&servers);
     assert!(output.contains("is of type recommender, and the job spec has type stat"), "{output}");
     world.assert_nothing_is_left();
     // It answers nothing at all.
-    let servers = Servers::new(&world, 3).with("start_timeout: 1s");
+    let servers = Servers::new(world, 3).with("start_timeout: 1s");
     servers.order(2, "get_status silent");
     let output = fails(&servers);
     let limit = "the server was not ready within 1 s (`checkpoint.jubatus.start_timeout`)";
     assert!(output.contains(limit) && output.contains("`get_status`"), "{output}");
     world.assert_nothing_is_left();
     // It answers the first call only: the time limit is that of all calls together.
-    let servers = Servers::new(&world, 3).with("start_timeout: 1s");
+    let servers = Servers::new(world, 3).with("start_timeout: 1s");
     servers.order(2, "get_config silent");
     let output = fails(&servers);
     assert!(output.contains(limit) && output.contains("`get_config`"), "{output}");
@@ -423,9 +413,8 @@ fn servers_are_found_by_the_names_of_their_nodes() {
 }
 
 #[test]
-fn a_server_of_others_at_the_address_is_not_touched() {
-    let world = World::new();
-    let servers = Servers::new(&world, 3).with("start_timeout: 1s");
+fn a_server_of_others_at_the_address_is_not_touched(world: &World) {
+    let servers = Servers::new(world, 3).with("start_timeout: 1s");
     let mut other = world.command(&servers.program);
     let config = world.path("stat.json");
     let port = servers.port(1).to_string();
@@ -438,10 +427,9 @@ fn a_server_of_others_at_the_address_is_not_touched() {
     other.killed();
 }
 
-#[test]
-fn servers_without_clients_that_are_saved_do_not_hang() {
-    let world = World::unchecked();
-    let servers = Servers::new(&world, 3).with("every: 1s, timeout: 5s, start_timeout: 5s");
+#[test(unchecked)]
+fn servers_without_clients_that_are_saved_do_not_hang(world: &World) {
+    let servers = Servers::new(world, 3).with("every: 1s, timeout: 5s, start_timeout: 5s");
     let yaml = servers.yaml().replace("down_after: 10s", "down_after: 10s, hang_after: 6s");
     let mut running = world.start_spec(&yaml);
     // Each begins a second after the end of the one before: more than twice the limit.
@@ -452,11 +440,10 @@ fn servers_without_clients_that_are_saved_do_not_hang() {
 }
 
 #[test]
-fn the_job_of_the_documentation_runs() {
+fn the_job_of_the_documentation_runs(world: &World) {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/jubatus.md")).unwrap();
     let spec = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    let world = World::new();
-    let servers = Servers::new(&world, 4);
+    let servers = Servers::new(world, 4);
     // Only what other tests on this machine would share: the prefix, the address, and the time.
     let spec = spec.replace("prefix: models", &format!("prefix: {:?}", world.prefix()));
     let spec =
@@ -468,8 +455,8 @@ fn the_job_of_the_documentation_runs() {
     command.env("PATH", format!("{}:{path}", world.path("bin").display()));
     let mut running = world.start(command);
     (0..3).for_each(|rank| servers.push(rank, 4.0));
-    sees_new_checkpoint(&world, &mut running);
-    lose_node_of(&world, 0, &mut running);
+    sees_new_checkpoint(world, &mut running);
+    lose_node_of(world, 0, &mut running);
     servers.have([4.0; 3]);
     servers.halt();
     running.ends_with(75);

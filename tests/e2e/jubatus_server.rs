@@ -658,9 +658,8 @@ fn to_json(item: &Item) -> serde_json::Value {
     }
 }
 
-#[test]
-fn the_test_server_answers_as_the_recorded_servers() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn the_test_server_answers_as_the_recorded_servers(world: &World) {
     let recorded = fixtures("jubatus");
     let data = world.path("data");
     fs::create_dir(&data).unwrap();

@@ -34,16 +34,15 @@ pub fn last_restart(world: &World) -> (Value, Value) {
 }
 
 #[test]
-fn second_run_in_the_allocation_restarts_from_cache() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 1));
+fn second_run_in_the_allocation_restarts_from_cache(world: &World) {
+    let job = halted(world, Job::new(world, 1));
     assert_eq!(world.all("cache_kept").len(), 1);
     let workspace = world.kept_workspace().unwrap();
     let of_first = world.all("job_started").pop().unwrap()["job_id"].clone();
     job.command(&["run", "--dry-run"], 0).prints(&["would continue after generation 1 with the caches"]);
     // The halt condition ended with the first run.
     job.run(0).prints(&["continues after generation 1 with the caches"]);
-    assert_eq!(last_restart(&world), (json!(4), json!("cache")));
+    world.assert_restarted(4, "cache");
     let started = world.all("job_started");
     assert_eq!((started.len(), &started[1]["job_id"]), (2, &of_first));
     assert_eq!(world.all("generation_launched").pop().unwrap()["generation"], 2);
@@ -52,26 +51,23 @@ fn second_run_in_the_allocation_restarts_from_cache() {
 }
 
 #[test]
-fn without_kept_caches_the_second_run_restarts_from_the_prefix() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 0).top("keep_cache: none"));
+fn without_kept_caches_the_second_run_restarts_from_the_prefix(world: &World) {
+    let job = halted(world, Job::new(world, 0).top("keep_cache: none"));
     assert_eq!((world.kept_workspace(), world.all("cache_kept").len()), (None, 0));
-    job.run(0);
-    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
-    job.assert_result();
+    job.run_to_result();
+    world.assert_restarted(4, "fetched");
 }
 
-#[test]
-fn drain_removes_kept_caches() {
-    let world = World::unchecked();
-    let job = halted(&world, Job::new(&world, 0));
+#[test(unchecked)]
+fn drain_removes_kept_caches(world: &World) {
+    let job = halted(world, Job::new(world, 0));
     let workspace = world.kept_workspace().unwrap();
     assert!(workspace.is_dir());
     job.command(&["drain"], 0);
     assert!(!workspace.exists());
     world.assert_nothing_is_left();
     job.run(0);
-    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
+    world.assert_restarted(4, "fetched");
 }
 
 /// Runs a job of another prefix directory to its end.
@@ -82,11 +78,10 @@ fn run_another(world: &World, name: &str) {
 }
 
 #[test]
-fn kept_caches_whose_time_is_over_are_removed_by_the_next_job_of_the_user() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 0).allocation("time_limit: 1h"));
+fn kept_caches_whose_time_is_over_are_removed_by_the_next_job_of_the_user(world: &World) {
+    let job = halted(world, Job::new(world, 0).allocation("time_limit: 1h"));
     let workspace = world.kept_workspace().unwrap();
-    run_another(&world, "second");
+    run_another(world, "second");
     assert!(workspace.is_dir(), "its allocation has not ended");
 
     let record = workspace.join("kept.json");
@@ -97,20 +92,18 @@ fn kept_caches_whose_time_is_over_are_removed_by_the_next_job_of_the_user() {
     // The clock is not turned forward an hour: the record is turned back.
     kept["until"] = json!(until - 2 * 3600);
     fs::write(&record, kept.to_string()).unwrap();
-    run_another(&world, "third");
+    run_another(world, "third");
     assert!(!workspace.exists());
 
-    job.run(0);
-    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
-    job.assert_result();
+    job.run_to_result();
+    world.assert_restarted(4, "fetched");
 }
 
 #[test]
-fn node_that_was_down_is_not_used_by_the_second_run() {
-    let world = World::new();
-    let job = halted_in(&world, Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}"), 2);
+fn node_that_was_down_is_not_used_by_the_second_run(world: &World) {
+    let job = halted_in(world, Job::new(world, 1).faults("{node: 1, after_checkpoint: 2}"), 2);
     job.run(0);
-    assert_eq!(last_restart(&world).1, json!("cache"));
+    assert_eq!(last_restart(world).1, json!("cache"));
     let placed = world.all("generation_placed").pop().unwrap();
     assert_eq!(placed["nodes"], json!(["node0", "node2", "node3", "node4"]));
     assert_eq!(world.all("node_down").len(), 1);
@@ -118,35 +111,33 @@ fn node_that_was_down_is_not_used_by_the_second_run() {
 }
 
 #[test]
-fn run_with_other_caches_drains_the_kept_ones_and_begins_anew() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 0));
+fn run_with_other_caches_drains_the_kept_ones_and_begins_anew(world: &World) {
+    let job = halted(world, Job::new(world, 0));
     let workspace = world.kept_workspace().unwrap();
     let base = world.temporary().join("cache");
     std::fs::create_dir(&base).unwrap();
     let job = job.checkpoint(&format!("cache: [{{base: {}}}]", base.display()));
     job.run(0);
     assert!(!workspace.exists());
-    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
+    world.assert_restarted(4, "fetched");
     std::fs::remove_dir(&base).unwrap();
 }
 
 #[test]
-fn end_without_drain_keeps_the_caches_and_the_next_run_restarts_from_them() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0).grace("10min").holding_after(4);
+fn end_without_drain_keeps_the_caches_and_the_next_run_restarts_from_them(world: &World) {
+    let mut job = Job::new(world, 0).grace("10min").holding_after(4);
     job.down_after = "10min";
     let mut running = job.reaches(4);
     signal(world.agent_pid("node2"), Signal::STOP);
     for number in 1..=3 {
         running.signal(Signal::TERM);
-        running.sees("the signal", |event| event["event"] == "signal" && event["number"] == number);
+        running.sees_where("signal", "number", number);
     }
     running.ends_with(75);
     assert!(!pfs::indexed(&world.prefix()).contains_key(&4), "nothing was drained");
     job.go_on();
     job.run(0);
-    let (checkpoint, source) = last_restart(&world);
+    let (checkpoint, source) = last_restart(world);
     assert_eq!(checkpoint, 4);
     assert_ne!(source, "fetched");
     job.assert_result();

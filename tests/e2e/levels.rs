@@ -37,22 +37,20 @@ fn the_number_of_lost_nodes_decides_which_level_is_the_newest_that_can_be_used()
     }
 }
 
-#[test]
-fn the_strongest_level_is_rebuilt_with_the_newest_and_survives_the_next_losses() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn the_strongest_level_is_rebuilt_with_the_newest_and_survives_the_next_losses(world: &World) {
     // Ranks that go on while a node is killed could complete checkpoint 5 before they end.
-    let job = job(&world, 3).holding_after(5).faults("{node: 1, during: encode, checkpoint: 5}");
+    let job = job(world, 3).holding_after(5).faults("{node: 1, during: encode, checkpoint: 5}");
     let job = losing(job, &[0, 2], 5);
-    let last = run_with_losses(&job, &world, &[1, 0, 2]);
+    let last = run_with_losses(&job, world, &[1, 0, 2]);
     let all = world.all("restarted");
     assert_eq!(place(&all[1]), (&json!(4), &json!("rebuilt"), &json!([1])), "{all:?}");
     assert_eq!(place(&last), (&json!(3), &json!("rebuilt"), &json!([0, 2])), "{last}");
 }
 
 #[test]
-fn a_checkpoint_that_evicts_one_waits_for_its_flush_and_the_levels_between_do_not() {
-    let world = World::new();
-    let job = job(&world, 0).flush("{every: 6, mode: async}").holding_after(5);
+fn a_checkpoint_that_evicts_one_waits_for_its_flush_and_the_levels_between_do_not(world: &World) {
+    let job = job(world, 0).flush("{every: 6, mode: async}").holding_after(5);
     let mut job = job.faults("{after_checkpoint: 5, action: stall-prefix, for: 5s}");
     job.steps = 12 * job.every;
     let mut running = job.start();
@@ -73,23 +71,21 @@ fn a_checkpoint_that_evicts_one_waits_for_its_flush_and_the_levels_between_do_no
 }
 
 /// A flush takes hours if nothing waits for it.
-#[test]
-fn two_lost_nodes_lead_back_to_the_stronger_level_whose_flush_is_held_back() {
-    let world = World::unchecked();
-    let job = job(&world, 2).flush("{every: 6, mode: async, bandwidth: 1}").holding_after(8);
+#[test(unchecked)]
+fn two_lost_nodes_lead_back_to_the_stronger_level_whose_flush_is_held_back(world: &World) {
+    let job = job(world, 2).flush("{every: 6, mode: async, bandwidth: 1}").holding_after(8);
     let mut job = losing(job, &[1, 3], 8);
     job.steps = 12 * job.every;
-    let last = run_with_losses(&job, &world, &[1, 3]);
+    let last = run_with_losses(&job, world, &[1, 3]);
     assert_eq!(place(&last), (&json!(6), &json!("rebuilt"), &json!([1, 3])), "{last}");
 }
 
 #[test]
-fn example_of_the_page_loses_two_nodes_and_continues_from_the_stronger_level() {
-    let world = World::new();
-    let events = run_example(&world, "levels.md");
+fn example_of_the_page_loses_two_nodes_and_continues_from_the_stronger_level(world: &World) {
+    let events = run_example(world, "levels.md");
     let last = events.iter().rfind(|event| event["event"] == "restarted").unwrap();
     assert_eq!(place(last), (&json!(3), &json!("rebuilt"), &json!([1, 3])), "{last}");
-    let (text, status) = status_of_example(&world);
+    let (text, status) = status_of_example(world);
     let newest = status["newest_of_schemes"].as_array().unwrap();
     let newest: Vec<_> = newest.iter().map(|one| (one["scheme"].as_str().unwrap(), &one["protected"])).collect();
     assert_eq!(newest, [("rs", &json!(true)), ("xor", &json!(true))], "{status}");
@@ -102,19 +98,17 @@ fn failures(world: &World) -> Vec<usize> {
     ended.map(|event| event["nodes"].as_array().unwrap().len()).collect()
 }
 
-#[test]
-fn each_level_and_the_flush_have_an_interval_of_their_own_from_the_failures_that_they_are_needed_for() {
-    let world = World::unchecked();
-    let mut job = losing(losing(job(&world, 3), &[1], 4), &[0, 2], 5).holding_after(5);
+#[test(unchecked)]
+fn each_level_and_the_flush_have_an_interval_of_their_own_from_the_failures_that_they_are_needed_for(world: &World) {
+    let mut job = losing(losing(job(world, 3), &[1], 4), &[0, 2], 5).holding_after(5);
     job.size = "256x256";
     let mut running = job.start();
     for node in ["node0", "node1", "node2"] {
-        running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
+        running.sees_where("node_down", "node", node);
     }
-    job.go_on();
-    let ran = running.ends_with(0);
+    let ran = job.goes_on_to_its_end(running);
     ran.prints(&["checkpoint 3 complete for redundancy[1], ", "checkpoint 3 protected (redundancy[1]: RS) after "]);
-    let failed = failures(&world);
+    let failed = failures(world);
     let number_of = |lost: RangeInclusive<usize>| json!(failed.iter().filter(|nodes| lost.contains(nodes)).count());
     assert!(!failed.is_empty());
     let expected = [
@@ -141,10 +135,9 @@ fn each_level_and_the_flush_have_an_interval_of_their_own_from_the_failures_that
     job.command(&["status"], 0).prints(&lines);
 }
 
-#[test]
-fn check_explains_the_levels() {
-    let world = World::unchecked();
-    let job = job(&world, 1);
+#[test(unchecked)]
+fn check_explains_the_levels(world: &World) {
+    let job = job(world, 1);
     job.command(&["check", "--explain"], 0).prints(&[
         "checkpoint.redundancy: xor survives the loss of any 1 node; ids that 1 divides, in /memory, 2 kept",
         "checkpoint.redundancy: rs survives the loss of any 2 nodes; ids that 3 divides, in /disk, 1 kept",

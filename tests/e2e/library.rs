@@ -101,26 +101,24 @@ fn assert_drained(world: &World, checkpoint: u64) {
 }
 
 #[test]
-fn application_of_the_library_is_finished_when_it_calls_finalize_and_its_checkpoint_is_drained() {
-    let world = World::new();
-    LibraryJob::new(&world).start().ends_with(0);
+fn application_of_the_library_is_finished_when_it_calls_finalize_and_its_checkpoint_is_drained(world: &World) {
+    LibraryJob::new(world).start().ends_with(0);
     assert_eq!(world.all("generation_launched").len(), 1);
     assert_eq!(values(&world.all("checkpoint_complete"), "scheme").last().unwrap(), "PARTNER");
     assert_eq!(world.all("library_started").len(), 1);
     assert_eq!(world.all("finalized").len(), 1);
-    assert_drained(&world, 4);
+    assert_drained(world, 4);
 }
 
 #[test]
-fn checkpoints_of_the_library_are_progress_and_the_job_survives_two_node_losses() {
-    let world = World::new();
+fn checkpoints_of_the_library_are_progress_and_the_job_survives_two_node_losses(world: &World) {
     let job = LibraryJob {
         spares: 2,
         checkpoints: 6,
         hold: "2,4",
         faults: vec!["{node: 1, after_checkpoint: 2}", "{node: 0, after_checkpoint: 4}"],
         top: "relaunch: {no_progress_limit: 1}",
-        ..LibraryJob::new(&world)
+        ..LibraryJob::new(world)
     };
     job.start().ends_with(0);
     let restarted = values(&world.all("restarted"), "checkpoint");
@@ -132,12 +130,11 @@ fn checkpoints_of_the_library_are_progress_and_the_job_survives_two_node_losses(
         assert_eq!(restarted, checkpoint, "generation {generation}");
     }
     assert!(world.all("restart_attempt").is_empty() && world.all("rebuild_started").is_empty());
-    assert_drained(&world, 6);
+    assert_drained(world, 6);
 }
 
 #[test]
-fn a_start_of_the_library_from_the_beginning_is_reported_as_one_and_compared_with_no_earlier_checkpoint() {
-    let world = World::new();
+fn a_start_of_the_library_from_the_beginning_is_reported_as_one_and_compared_with_no_earlier_checkpoint(world: &World) {
     let go = |id: u32| world.path(&format!("meeting/go.{id}"));
     let job = LibraryJob {
         spares: 2,
@@ -145,7 +142,7 @@ fn a_start_of_the_library_from_the_beginning_is_reported_as_one_and_compared_wit
         // A rank and its partner.
         faults: vec!["{node: 1, after_checkpoint: 3}", "{node: 2, after_checkpoint: 3}"],
         top: "relaunch: {no_progress_limit: 1}",
-        ..LibraryJob::new(&world)
+        ..LibraryJob::new(world)
     };
     fs::create_dir_all(world.path("meeting")).unwrap();
     fs::write(go(1), "").unwrap();
@@ -156,7 +153,7 @@ fn a_start_of_the_library_from_the_beginning_is_reported_as_one_and_compared_wit
         event["event"] == "checkpoint_protected" && event["generation"] == 2 && event["checkpoint"] == 1
     });
     world.kill(|line| line.contains("deps/e2e"));
-    running.sees("the third generation", |event| event["event"] == "generation_launched" && event["generation"] == 3);
+    running.sees_where("generation_launched", "generation", 3);
     fs::write(go(3), "").unwrap();
     running.ends_with(0);
     let of_second = world.all("restarted").into_iter().filter(|event| event["generation"] == 2);
@@ -165,7 +162,7 @@ fn a_start_of_the_library_from_the_beginning_is_reported_as_one_and_compared_wit
     let ended = world.all("generation_ended");
     assert_eq!(values(&ended, "newest"), [3, 1, 4]);
     assert_eq!(values(&ended, "without_progress"), [0, 0, 0]);
-    assert_drained(&world, 4);
+    assert_drained(world, 4);
 }
 
 /// MPICH's mpirun.
@@ -195,24 +192,22 @@ fn mpirun_starts_the_ranks_on_virtual_nodes_and_a_node_loss_is_survived() {
 }
 
 #[test]
-fn a_halt_reason_of_the_library_ends_the_job_unfinished() {
-    let world = World::new();
-    let job = LibraryJob { top: "halt: {checkpoints_left: 2}", ..LibraryJob::new(&world) };
+fn a_halt_reason_of_the_library_ends_the_job_unfinished(world: &World) {
+    let job = LibraryJob { top: "halt: {checkpoints_left: 2}", ..LibraryJob::new(world) };
     job.start().ends_with(75);
     assert_eq!(world.all("generation_launched").len(), 1);
     assert_eq!(world.the("halting")["reason"], "NO_CHECKPOINTS_LEFT");
-    assert_drained(&world, 2);
+    assert_drained(world, 2);
 }
 
 #[test]
-fn a_program_that_waits_for_the_lock_of_the_halt_file_finds_the_condition_that_is_set_meanwhile() {
-    let world = World::new();
-    let job = LibraryJob { hold: "2", ..LibraryJob::new(&world) };
+fn a_program_that_waits_for_the_lock_of_the_halt_file_finds_the_condition_that_is_set_meanwhile(world: &World) {
+    let job = LibraryJob { hold: "2", ..LibraryJob::new(world) };
     let running = job.start();
     world.wait("checkpoint 2", || {
         values(&world.all("checkpoint_complete"), "checkpoint").contains(&Value::from(2)).then_some(())
     });
-    let control = node(&world, 0).join(format!("tmp/{USER}/scr.{}", job_id(&world)));
+    let control = node(world, 0).join(format!("tmp/{USER}/scr.{}", job_id(world)));
     let path = control.join("halt.scrinfo");
     // As the library: opened before the condition is set.
     let held = fs::File::open(&path).unwrap();
@@ -222,13 +217,12 @@ fn a_program_that_waits_for_the_lock_of_the_halt_file_finds_the_condition_that_i
     assert_eq!(found.number(HaltCondition::CheckpointsLeft), Some(1));
     fs::write(world.path("meeting/go.2"), "").unwrap();
     running.ends_with(75);
-    assert_drained(&world, 3);
+    assert_drained(world, 3);
 }
 
 #[test]
-fn agents_serve_the_transfer_file_of_an_asynchronous_flush() {
-    let world = World::new();
-    let job = LibraryJob { flush: "{every: 2, mode: async}", ..LibraryJob::new(&world) };
+fn agents_serve_the_transfer_file_of_an_asynchronous_flush(world: &World) {
+    let job = LibraryJob { flush: "{every: 2, mode: async}", ..LibraryJob::new(world) };
     job.start().ends_with(0);
     for rank in 0..4 {
         let flushed = world.prefix().join("flushed.4");
@@ -242,11 +236,10 @@ fn agents_serve_the_transfer_file_of_an_asynchronous_flush() {
 }
 
 #[test]
-fn an_asynchronous_flush_keeps_to_its_bandwidth() {
-    let world = World::new();
+fn an_asynchronous_flush_keeps_to_its_bandwidth(world: &World) {
     // 40 kB for each rank at 20 kB/s. The agent of rank 0 sees the flush up to a tenth of a second late.
     let job =
-        LibraryJob { checkpoints: 1, flush: "{every: 1, mode: async, bandwidth: 80kB/s}", ..LibraryJob::new(&world) };
+        LibraryJob { checkpoints: 1, flush: "{every: 1, mode: async, bandwidth: 80kB/s}", ..LibraryJob::new(world) };
     job.start().ends_with(0);
     let millis = world.the("flushed")["millis"].as_u64().unwrap();
     assert!(millis >= 1_800, "{millis} ms");
@@ -254,8 +247,7 @@ fn an_asynchronous_flush_keeps_to_its_bandwidth() {
 }
 
 #[test]
-fn a_second_step_does_not_restart_from_checkpoints_of_the_first() {
-    let world = World::new();
+fn a_second_step_does_not_restart_from_checkpoints_of_the_first(world: &World) {
     fs::create_dir_all(world.path("meeting")).unwrap();
     let step = |name: &str| {
         format!(
@@ -278,17 +270,15 @@ fn a_second_step_does_not_restart_from_checkpoints_of_the_first() {
 }
 
 #[test]
-fn ranks_that_use_another_control_base_are_reported() {
-    let world = World::new();
-    let job = LibraryJob { environment: vec![(CONTROL, "/elsewhere".to_owned())], ..LibraryJob::new(&world) };
+fn ranks_that_use_another_control_base_are_reported(world: &World) {
+    let job = LibraryJob { environment: vec![(CONTROL, "/elsewhere".to_owned())], ..LibraryJob::new(world) };
     job.start().ends_with(0).prints(&["no files of SCR v1.1-8 below /tmp"]);
     assert_eq!(world.the("library_left_nothing")["base"], "/tmp");
     assert_eq!(world.all("checkpoint_complete").len(), 0);
 }
 
 #[test]
-fn a_program_of_our_library_is_refused() {
-    let world = World::new();
+fn a_program_of_our_library_is_refused(world: &World) {
     let spec = format!(
         "prefix: {:?}\nallocation: {{manager: local, nodes: 1}}\n\
          run: {{nodes: 1, command: [holdfast, example, heat, --steps, '4']}}\n\
@@ -301,8 +291,7 @@ fn a_program_of_our_library_is_refused() {
 
 /// A script that runs a program with SCR's library, without Holdfast: this machine is the only node.
 #[test]
-fn drain_saves_what_the_library_left_where_holdfast_launched_nothing() {
-    let world = World::new();
+fn drain_saves_what_the_library_left_where_holdfast_launched_nothing(world: &World) {
     fs::create_dir_all(world.prefix()).unwrap();
     let base = world.path("local");
     fs::create_dir_all(&base).unwrap();
@@ -363,11 +352,10 @@ fn compiled(world: &World, name: &str, source: &str, options: &[&str]) {
     world.run(world.command("cc").args(["-o", name, &format!("{name}.c")]).args(options)).with_code(0);
 }
 
-#[test]
-fn a_program_of_a_later_library_is_refused_because_nothing_could_save_its_checkpoints() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn a_program_of_a_later_library_is_refused_because_nothing_could_save_its_checkpoints(world: &World) {
     let later = "const char *path = \"%s/scr.dataset.%d\";\nint SCR_Init(void) { return path == 0; }\n";
-    let (app, library) = program_of(&world, later);
+    let (app, library) = program_of(world, later);
     let refused = format!("{} makes its checkpoints with {}, a later SCR", app.display(), library.display());
     let srun = world.holdfast(["compat", "scr_srun", "-n4", app.to_str().unwrap()]);
     // As other failures of SCR's commands.
@@ -384,9 +372,8 @@ fn a_program_of_a_later_library_is_refused_because_nothing_could_save_its_checkp
     }
 }
 
-#[test]
-fn scr_srun_runs_a_program_of_the_library_without_a_spec() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn scr_srun_runs_a_program_of_the_library_without_a_spec(world: &World) {
     fs::create_dir_all(world.prefix()).unwrap();
     fs::create_dir_all(world.path("meeting")).unwrap();
     // A library with the name and a function of LLNL's; in it the program becomes that of these tests.
@@ -394,7 +381,7 @@ fn scr_srun_runs_a_program_of_the_library_without_a_spec() {
         "#include <unistd.h>\nint SCR_Init(void) {{ return execl({:?}, \"app\", (char *)0); }}\n",
         std::env::current_exe().unwrap()
     );
-    let (app, library) = program_of(&world, &becomes);
+    let (app, library) = program_of(world, &becomes);
     let mut command = world.holdfast(["compat", "scr_srun", "-n4", app.to_str().unwrap()]);
     command
         .env("SCR_PREFIX", world.prefix())
@@ -403,11 +390,10 @@ fn scr_srun_runs_a_program_of_the_library_without_a_spec() {
         .env(MEETING, world.path("meeting"))
         .env(CHECKPOINTS, "4")
         .env(HOLD, "");
-    let ran = world.run(command).with_code(0);
-    ran.prints(&[
+    world.run(command).with_code(0).prints(&[
         &format!("scr_srun: The program uses LLNL's SCR library, {}", library.display()),
         "scr_srun: run: exit code 0",
     ]);
-    assert_drained(&world, 4);
+    assert_drained(world, 4);
     world.assert_nothing_is_left();
 }

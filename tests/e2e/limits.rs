@@ -114,8 +114,7 @@ fn limit(world: &World, running: &mut Running<'_>, resource: Resource, lowered: 
 fn limit_living(resource: Resource, lowered: impl Fn(u32, u32) -> u64) {
     let world = World::unchecked();
     let job = job(&world);
-    let mut running = job.start();
-    running.sees_event("checkpoint_complete");
+    let mut running = job.start_to_event("checkpoint_complete");
     let at_the_start = agents(&world);
     limit(&world, &mut running, resource, lowered);
     assert!(checkpoints(&world).0 > 0, "the limit had no effect");
@@ -211,8 +210,7 @@ fn an_agent_that_its_memory_control_group_ends_is_started_again() {
     let agent = world.agent_pid("node1");
     group.limit(4 << 20);
     group.add(agent);
-    let again = |event: &Value| event["event"] == "agent_ready" && event["node"] == "node1" && event["again"] == true;
-    running.sees("the new agent", again);
+    running.sees_agent_again("node1");
     sees_checkpoints(&world, &mut running);
     assert_ne!(world.agent_pid("node1"), agent);
     assert_no_relaunch(&world);

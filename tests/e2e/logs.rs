@@ -12,9 +12,8 @@ fn is_dated(line: &str) -> bool {
 }
 
 #[test]
-fn lines_on_the_screen_and_of_agents_have_a_date_and_no_debug_format() {
-    let world = World::new();
-    let job = Job::new(&world, 1).faults("{node: 1, during: write, checkpoint: 3}");
+fn lines_on_the_screen_and_of_agents_have_a_date_and_no_debug_format(world: &World) {
+    let job = Job::new(world, 1).faults("{node: 1, during: write, checkpoint: 3}");
     let ran = job.start().ends_with(0);
     let of_holdfast: Vec<&str> = ran.err.lines().filter(|line| line.contains("node1 is down")).collect();
     assert!(!of_holdfast.is_empty() && of_holdfast.iter().all(|line| is_dated(line)), "{}", ran.err);
@@ -32,9 +31,8 @@ fn lines_on_the_screen_and_of_agents_have_a_date_and_no_debug_format() {
 }
 
 #[test]
-fn holdfast_log_selects_lines_by_module_and_reports_what_it_does_not_understand() {
-    let world = World::new();
-    let job = Job::new(&world, 0);
+fn holdfast_log_selects_lines_by_module_and_reports_what_it_does_not_understand(world: &World) {
+    let job = Job::new(world, 0);
     let ran = world.start(job.command_line().env("HOLDFAST_LOG", "off,holdfast::job::actions=debug")).ends_with(0);
     assert!(ran.err.lines().any(|line| is_dated(line) && line.contains(" DEBUG holdfast::job::actions: action ")));
     assert!(!ran.err.contains(" holdfast::fleet"), "{}", ran.err);

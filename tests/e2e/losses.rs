@@ -16,7 +16,7 @@ pub fn losing<'a>(job: Job<'a>, nodes: &[u32], after: u32) -> Job<'a> {
 pub fn run_with_losses(job: &Job<'_>, world: &World, nodes: &[u32]) -> Value {
     let mut running = job.start();
     for node in nodes.iter().map(|node| format!("node{node}")) {
-        running.sees(&node, |event| event["event"] == "node_down" && event["node"] == node.as_str());
+        running.sees_where("node_down", "node", node.as_str());
     }
     job.finishes(running);
     let newest = world.all("checkpoint_complete").pop().unwrap()["checkpoint"].as_u64().unwrap();

@@ -135,28 +135,23 @@ fn the_loss_of_the_allocation_is_a_warning_while_ranks_run_and_ends_the_job_when
     assert_eq!(world.processes(), []);
 }
 
-#[test]
-fn a_job_that_slurm_does_not_know_cannot_be_requeued_and_is_to_be_submitted_again() {
-    let world = World::unchecked();
-    let slurm = Slurm::new(&world);
+#[test(unchecked)]
+fn a_job_that_slurm_does_not_know_cannot_be_requeued_and_is_to_be_submitted_again(world: &World) {
+    let slurm = Slurm::new(world);
     let job = slurm.job().holding_after(4).top("requeue: {slurm: true}");
     let mut running = slurm.start(&job);
     running.sees_checkpoint(4);
     slurm.forgets();
     world.kill(|line| line.contains("example heat"));
-    running.ends_with(69).prints(&[
-        "the allocation is lost",
-        "checkpoint 4 is complete",
-        "submit the batch script again",
-    ]);
+    let ran = running.ends_with(69);
+    ran.prints(&["the allocation is lost", "checkpoint 4 is complete", "submit the batch script again"]);
     assert_eq!(world.all("requeued").len(), 0);
     assert!(world.the("requeue_failed")["reason"].as_str().unwrap().contains("Invalid job id specified"));
 }
 
 #[test]
-fn launches_that_a_manager_refuses_for_some_seconds_count_once() {
-    let world = World::new();
-    let slurm = Slurm::new(&world);
+fn launches_that_a_manager_refuses_for_some_seconds_count_once(world: &World) {
+    let slurm = Slurm::new(world);
     let job = slurm.job().top("relaunch: {no_progress_limit: 2, attempts: 1}");
     slurm.refuses(3);
     slurm.start(&job).ends_with(0).prints(&["the next launch waits 1 s", "the next launch waits 5 s"]);
@@ -189,10 +184,9 @@ fn kept(world: &World) -> PathBuf {
     path
 }
 
-#[test]
-fn directories_of_a_lost_job_whose_id_is_given_again_are_kept_and_a_drain_of_its_prefix_saves_them() {
-    let world = World::unchecked();
-    let slurm = Slurm::new(&world);
+#[test(unchecked)]
+fn directories_of_a_lost_job_whose_id_is_given_again_are_kept_and_a_drain_of_its_prefix_saves_them(world: &World) {
+    let slurm = Slurm::new(world);
     lost(&slurm);
     let text = slurm.job().yaml().replace("/pfs\"", "/other\"");
     let text = text.replace("allocation:\n  manager: local\n  nodes: 4\n", "");
@@ -200,7 +194,7 @@ fn directories_of_a_lost_job_whose_id_is_given_again_are_kept_and_a_drain_of_its
     let run = slurm.holdfast(&["run", &spec.to_string_lossy()]);
     let remedy = format!("holdfast drain --prefix {}", world.prefix().display());
     world.run(run).with_code(0).prints(&["n1: ", ".kept-", &remedy]);
-    let kept = kept(&world);
+    let kept = kept(world);
     world.run(slurm.holdfast(&["status", &spec.to_string_lossy()])).with_code(0).prints(&[".kept-", &remedy]);
 
     let prefix = world.prefix();
@@ -210,10 +204,9 @@ fn directories_of_a_lost_job_whose_id_is_given_again_are_kept_and_a_drain_of_its
     assert_eq!(world.processes(), []);
 }
 
-#[test]
-fn a_job_with_pairs_reports_directories_of_a_lost_job_whose_id_it_has() {
-    let world = World::unchecked();
-    let slurm = Slurm::new(&world);
+#[test(unchecked)]
+fn a_job_with_pairs_reports_directories_of_a_lost_job_whose_id_it_has(world: &World) {
+    let slurm = Slurm::new(world);
     lost(&slurm);
     let text = format!(
         "kind: replicated\njob: vision\nprefix: {:?}\ncheckpoint: {{control: {{base: {:?}}}}}\npairs:\n  - {{name: a, \
@@ -225,6 +218,6 @@ fn a_job_with_pairs_reports_directories_of_a_lost_job_whose_id_it_has() {
     let run = slurm.holdfast(&["run", &spec.to_string_lossy()]);
     let remedy = format!("holdfast drain --prefix {}", world.prefix().display());
     world.run(run).with_code(0).prints(&["n1: ", ".kept-", &remedy]);
-    kept(&world);
+    kept(world);
     assert_eq!(world.processes(), []);
 }

@@ -7,9 +7,8 @@ use crate::pfs;
 use crate::world::World;
 
 #[test]
-fn failure_free_run_has_result_of_one_process_and_indexes_last_checkpoint() {
-    let world = World::new();
-    let job = Job::new(&world, 1);
+fn failure_free_run_has_result_of_one_process_and_indexes_last_checkpoint(world: &World) {
+    let job = Job::new(world, 1);
     let ran = job.run_to_result();
     assert_eq!(world.all("checkpoint_complete").len(), 8);
     assert_eq!(world.all("generation_launched").len(), 1);
@@ -20,9 +19,8 @@ fn failure_free_run_has_result_of_one_process_and_indexes_last_checkpoint() {
 }
 
 #[test]
-fn spare_replaces_lost_node_with_rebuilt_checkpoint() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 4}");
+fn spare_replaces_lost_node_with_rebuilt_checkpoint(world: &World) {
+    let job = Job::new(world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 4}");
     let mut running = job.start();
     let lost = running.sees_event("node_down");
     assert_eq!((&lost["node"], &lost["ranks"]), (&json!("node1"), &json!([1])));
@@ -39,16 +37,13 @@ fn spare_replaces_lost_node_with_rebuilt_checkpoint() {
 }
 
 #[test]
-fn two_consecutive_node_losses_need_only_two_rebuilds() {
-    let world = World::new();
-    let mut job = Job::new(&world, 2)
+fn two_consecutive_node_losses_need_only_two_rebuilds(world: &World) {
+    let mut job = Job::new(world, 2)
         .holding_after(8)
         .faults("{node: 1, after_checkpoint: 3}")
         .faults("{node: 3, after_checkpoint: 8}");
     job.steps = 60;
-    let mut running = job.start();
-    running.sees("node3 down", |event| event["event"] == "node_down" && event["node"] == "node3");
-    job.finishes(running);
+    job.finishes(job.start_to("node_down", "node", "node3"));
     let rebuilt: Vec<_> = world.all("restarted").into_iter().map(|event| event["rebuilt"].clone()).collect();
     assert_eq!(rebuilt, [json!([]), json!([1]), json!([3])]);
     assert_eq!(world.all("restarted")[2]["checkpoint"], 8);
@@ -56,19 +51,15 @@ fn two_consecutive_node_losses_need_only_two_rebuilds() {
 }
 
 #[test]
-fn restarts_after_loss_of_leader_node() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4).faults("{node: 0, after_checkpoint: 4}");
-    let mut running = job.start();
-    running.sees_event("node_down");
-    job.finishes(running);
+fn restarts_after_loss_of_leader_node(world: &World) {
+    let job = Job::new(world, 1).holding_after(4).faults("{node: 0, after_checkpoint: 4}");
+    job.finishes(job.start_to_event("node_down"));
     assert_eq!(world.all("restarted")[1]["rebuilt"], json!([0]));
 }
 
 #[test]
-fn node_loss_during_write_drops_only_that_checkpoint() {
-    let world = World::new();
-    let job = Job::new(&world, 1).faults("{node: 1, during: write, checkpoint: 4}");
+fn node_loss_during_write_drops_only_that_checkpoint(world: &World) {
+    let job = Job::new(world, 1).faults("{node: 1, during: write, checkpoint: 4}");
     job.run_to_result();
     let again = &world.all("restarted")[1];
     assert_eq!((&again["checkpoint"], &again["rebuilt"]), (&json!(3), &json!([1])));
@@ -76,9 +67,8 @@ fn node_loss_during_write_drops_only_that_checkpoint() {
 }
 
 #[test]
-fn node_loss_during_encode_drops_only_that_checkpoint() {
-    let world = World::new();
-    let job = Job::new(&world, 1).faults("{node: 2, during: encode, checkpoint: 4}");
+fn node_loss_during_encode_drops_only_that_checkpoint(world: &World) {
+    let job = Job::new(world, 1).faults("{node: 2, during: encode, checkpoint: 4}");
     job.run_to_result();
     let again = &world.all("restarted")[1];
     assert_eq!((&again["checkpoint"], &again["rebuilt"]), (&json!(3), &json!([2])));
@@ -86,15 +76,12 @@ fn node_loss_during_encode_drops_only_that_checkpoint() {
 }
 
 #[test]
-fn node_lost_during_rebuild_is_replaced_and_rebuild_restarts() {
-    let world = World::new();
-    let job = Job::new(&world, 2)
+fn node_lost_during_rebuild_is_replaced_and_rebuild_restarts(world: &World) {
+    let job = Job::new(world, 2)
         .holding_after(4)
         .faults("{node: 1, after_checkpoint: 4}")
         .faults("{node: 4, during: rebuild}");
-    let mut running = job.start();
-    running.sees("node4 down", |event| event["event"] == "node_down" && event["node"] == "node4");
-    job.finishes(running);
+    job.finishes(job.start_to("node_down", "node", "node4"));
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(4), &json!([1])));
     pfs::assert_current(&world.prefix(), 8);

@@ -26,15 +26,11 @@ fn get(address: SocketAddr, headers: &str) -> String {
     answer
 }
 
-#[test]
-fn file_has_the_figures_of_the_end() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn file_has_the_figures_of_the_end(world: &World) {
     let job =
-        Job::new(&world, 1).holding_after(3).faults("{node: 1, after_checkpoint: 3}").top("metrics: {file: heat.prom}");
-    let mut running = job.start();
-    running.sees("the relaunch", |event| event["event"] == "generation_launched" && event["generation"] == 2);
-    job.go_on();
-    running.ends_with(0);
+        Job::new(world, 1).holding_after(3).faults("{node: 1, after_checkpoint: 3}").top("metrics: {file: heat.prom}");
+    job.goes_on_to_its_end(job.start_to("generation_launched", "generation", 2));
     let text = fs::read_to_string(job.spec().parent().unwrap().join("heat.prom")).unwrap();
     let expected = [
         ("holdfast_job_running", 0.0),
@@ -50,14 +46,13 @@ fn file_has_the_figures_of_the_end() {
     }
 }
 
-#[test]
-fn address_serves_the_figures_to_requests_with_the_token() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn address_serves_the_figures_to_requests_with_the_token(world: &World) {
     let address = free_address();
     fs::write(world.path("token"), "secret\n").unwrap();
     let token = world.path("token");
     let section = format!("metrics: {{listen: \"{address}\", token_file: {}}}", token.display());
-    let job = Job::new(&world, 0).holding_after(2).top(&section);
+    let job = Job::new(world, 0).holding_after(2).top(&section);
     let running = job.reaches(2);
     let answer = get(address, "Authorization: Bearer secret\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("text/plain; version=0.0.4"), "{answer}");
@@ -66,16 +61,14 @@ fn address_serves_the_figures_to_requests_with_the_token() {
     for wrong in ["", "Authorization: Bearer secre\r\n", "Authorization: Bearer secreT\r\n"] {
         assert!(get(address, wrong).starts_with("HTTP/1.1 401 "));
     }
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
 }
 
-#[test]
-fn address_in_use_is_refused_before_anything_is_started() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn address_in_use_is_refused_before_anything_is_started(world: &World) {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let job = Job::new(&world, 0).top(&format!("metrics: {{listen: \"{address}\"}}"));
+    let job = Job::new(world, 0).top(&format!("metrics: {{listen: \"{address}\"}}"));
     job.run(69).prints(&[&format!("cannot listen on {address} (metrics.listen)")]);
     assert!(world.all("generation_launched").is_empty());
 }

@@ -42,33 +42,29 @@ fn is_taken_over_with_as_many_ranks(world: &World, job: &Job<'_>) {
     world.assert_nothing_is_left();
 }
 
-#[test]
-fn another_number_of_ranks_does_not_take_over_a_job_and_the_corrected_run_does() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).holding_after(4);
+#[test(unchecked)]
+fn another_number_of_ranks_does_not_take_over_a_job_and_the_corrected_run_does(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     job.abandon_after(4);
-    is_taken_over_with_as_many_ranks(&world, &job);
+    is_taken_over_with_as_many_ranks(world, &job);
 }
 
-#[test]
-fn another_number_of_ranks_does_not_take_over_a_job_before_its_first_checkpoint() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).holding_after(1);
+#[test(unchecked)]
+fn another_number_of_ranks_does_not_take_over_a_job_before_its_first_checkpoint(world: &World) {
+    let job = Job::new(world, 0).holding_after(1);
     let mut running = job.start();
     running.sees("a launch", |event| event["event"] == "generation_launched");
     running.killed();
-    is_taken_over_with_as_many_ranks(&world, &job);
+    is_taken_over_with_as_many_ranks(world, &job);
 }
 
-#[test]
-fn another_source_that_cannot_read_the_checkpoint_is_refused_and_the_corrected_run_continues() {
-    let world = World::unchecked();
-    let job = halted(&world, Job::new(&world, 0).flush("{every: 1}"));
+#[test(unchecked)]
+fn another_source_that_cannot_read_the_checkpoint_is_refused_and_the_corrected_run_continues(world: &World) {
+    let job = halted(world, Job::new(world, 0).flush("{every: 1}"));
     let other = job.clone().checkpoint("source: variables");
-    refuses(&world, &other, &["written with `source: scr`", "programs of `source: variables`", "`--from-beginning`"]);
-    job.run(0);
-    assert_eq!(last_restart(&world), (json!(4), json!("cache")));
-    job.assert_result();
+    refuses(world, &other, &["written with `source: scr`", "programs of `source: variables`", "`--from-beginning`"]);
+    job.run_to_result();
+    world.assert_restarted(4, "cache");
 }
 
 #[test]
@@ -88,67 +84,59 @@ fn another_name_of_the_job_or_another_scheme_restarts_from_the_same_checkpoint()
     }
 }
 
-#[test]
-fn another_prefix_begins_another_job_and_the_first_one_continues_afterwards() {
-    let world = World::unchecked();
-    let job = halted(&world, Job::new(&world, 0));
+#[test(unchecked)]
+fn another_prefix_begins_another_job_and_the_first_one_continues_afterwards(world: &World) {
+    let job = halted(world, Job::new(world, 0));
     let workspace = world.kept_workspace().unwrap();
     let text = job.yaml().replace("/pfs\"", "/other\"");
     world.run_spec(&text).with_code(0);
     let of_other = world.events_of(&world.path("other"));
     assert!(of_other.iter().any(|event| event["event"] == "restarted" && event["source"] == "fresh"));
     assert!(workspace.is_dir());
-    job.run(0);
-    assert_eq!(last_restart(&world), (json!(4), json!("cache")));
-    job.assert_result();
+    job.run_to_result();
+    world.assert_restarted(4, "cache");
 }
 
-#[test]
-fn a_cache_that_is_too_small_launches_nothing_and_the_corrected_run_continues() {
-    let world = World::unchecked();
-    let job = halted(&world, Job::new(&world, 0));
+#[test(unchecked)]
+fn a_cache_that_is_too_small_launches_nothing_and_the_corrected_run_continues(world: &World) {
+    let job = halted(world, Job::new(world, 0));
     let sizes = rustix::fs::statvfs(world.path("")).unwrap();
     // As much as the file system has: some of it is in use.
     let total = sizes.f_blocks * sizes.f_frsize;
     let small = job.clone().checkpoint(&format!("cache: [{{base: /tmp, bytes: {total}}}]"));
     small.run(69).prints(&["bytes free, expected are", "before a first launch"]);
     job.run(0);
-    assert_eq!(last_restart(&world).0, json!(4));
+    assert_eq!(last_restart(world).0, json!(4));
     job.assert_result();
 }
 
 const OTHER_RANKS: &str = "was written by 4 ranks, and this run has 3; nothing was started or changed";
 
 #[test]
-fn another_number_of_ranks_is_refused_and_the_corrected_run_continues_from_the_prefix() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 0).flush("{every: 1}").top("keep_cache: none"));
+fn another_number_of_ranks_is_refused_and_the_corrected_run_continues_from_the_prefix(world: &World) {
+    let job = halted(world, Job::new(world, 0).flush("{every: 1}").top("keep_cache: none"));
     let mut typo = job.clone();
     typo.on = 3;
-    refuses(&world, &typo, &["checkpoint 4", OTHER_RANKS, "`run.nodes`", "--from-beginning", "--checkpoint NAME"]);
-    job.run(0);
-    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
-    job.assert_result();
+    refuses(world, &typo, &["checkpoint 4", OTHER_RANKS, "`run.nodes`", "--from-beginning", "--checkpoint NAME"]);
+    job.run_to_result();
+    world.assert_restarted(4, "fetched");
 }
 
 #[test]
-fn another_number_of_ranks_is_refused_and_the_corrected_run_continues_from_cache() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 0));
+fn another_number_of_ranks_is_refused_and_the_corrected_run_continues_from_cache(world: &World) {
+    let job = halted(world, Job::new(world, 0));
     let mut typo = job.clone();
     typo.per_node = 2;
-    refuses(&world, &typo, &["checkpoint 4", "was written by 4 ranks, and this run has 8", "the caches of its nodes"]);
-    job.run(0);
-    assert_eq!(last_restart(&world), (json!(4), json!("cache")));
-    job.assert_result();
+    refuses(world, &typo, &["checkpoint 4", "was written by 4 ranks, and this run has 8", "the caches of its nodes"]);
+    job.run_to_result();
+    world.assert_restarted(4, "cache");
 }
 
 #[test]
-fn a_run_from_the_beginning_keeps_the_checkpoints_and_restarts_only_from_its_own() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 0));
+fn a_run_from_the_beginning_keeps_the_checkpoints_and_restarts_only_from_its_own(world: &World) {
+    let job = halted(world, Job::new(world, 0));
     // Without redundancy the loss of a node leaves nothing to restart from.
-    let mut fewer = Job::new(&world, 0).redundancy("[{scheme: local}]").faults("{node: 1, after_checkpoint: 2}");
+    let mut fewer = Job::new(world, 0).redundancy("[{scheme: local}]").faults("{node: 1, after_checkpoint: 2}");
     // The application does not end before the node is lost.
     let lost = world.path("lost");
     fewer = fewer.heat(&format!("--hold-at 15 --until {}", lost.display()));
@@ -174,14 +162,13 @@ fn a_run_from_the_beginning_keeps_the_checkpoints_and_restarts_only_from_its_own
     job.command(&["run", "--again", "--checkpoint", "nothing"], 78).prints(&["lists no complete checkpoint"]);
     fewer.command(&["run", "--again", "--checkpoint", name], 78).prints(&[OTHER_RANKS]);
     job.command(&["run", "--again", "--checkpoint", name], 0);
-    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
+    world.assert_restarted(4, "fetched");
     job.assert_result();
 }
 
 #[test]
-fn a_mark_of_damaged_data_has_its_reason_and_is_taken_back() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 0).flush("{every: 1}").top("keep_cache: none"));
+fn a_mark_of_damaged_data_has_its_reason_and_is_taken_back(world: &World) {
+    let job = halted(world, Job::new(world, 0).flush("{every: 1}").top("keep_cache: none"));
     let directory = pfs::directory_of(&world.prefix(), 4).unwrap();
     let name = directory.file_name().unwrap().to_str().unwrap();
     let file = pfs::names(&directory).into_iter().find(|name| name.starts_with("rank_1")).unwrap();
@@ -189,7 +176,7 @@ fn a_mark_of_damaged_data_has_its_reason_and_is_taken_back() {
     fs::write(directory.join(&file), &content[1..]).unwrap();
     job.command(&["check"], 0);
     job.run(0);
-    assert_eq!(last_restart(&world), (json!(3), json!("fetched")));
+    world.assert_restarted(3, "fetched");
     let list = |words: &[&str]| world.run(world.holdfast([&["index", "list", "--prefix", "pfs"], words].concat()));
     list(&[]).with_code(0).prints(&["cf ", "failed 2", &file]);
     let entry = |document: Value| -> Value {

@@ -37,10 +37,9 @@ fn assert_private(path: &Path) {
     assert!(allowed.contains(&mode(path)), "{} has mode {:o}", path.display(), mode(path));
 }
 
-#[test]
-fn what_a_job_makes_on_nodes_and_in_its_own_directory_is_private() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).flush("{every: 2}").holding_after(4);
+#[test(unchecked)]
+fn what_a_job_makes_on_nodes_and_in_its_own_directory_is_private(world: &World) {
+    let job = Job::new(world, 0).flush("{every: 2}").holding_after(4);
     let mut command = world.command("sh");
     // The widest umask.
     command.args(["-c", "umask 000; exec \"$0\" run \"$1\"", env!("CARGO_BIN_EXE_holdfast")]).arg(job.spec());

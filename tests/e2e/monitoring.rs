@@ -112,26 +112,23 @@ impl Drop for Prometheus {
     }
 }
 
-#[test]
-fn figures_follow_the_conventions_that_promtool_checks() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 3}").top("metrics: {file: heat.prom}");
+#[test(unchecked)]
+fn figures_follow_the_conventions_that_promtool_checks(world: &World) {
+    let job = Job::new(world, 1).faults("{node: 1, after_checkpoint: 3}").top("metrics: {file: heat.prom}");
     job.run(0);
     let text = fs::read_to_string(job.spec().parent().unwrap().join("heat.prom")).unwrap();
     assert_eq!(promtool(&["check", "metrics"], &text), (Some(0), String::new()), "{text}");
 }
 
-#[test]
-fn prometheus_scrapes_a_job_and_knows_every_figure_of_the_dashboard() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn prometheus_scrapes_a_job_and_knows_every_figure_of_the_dashboard(world: &World) {
     let (target, token) = (free_address(), world.path("token"));
     fs::write(&token, "secret\n").unwrap();
     let section = format!("metrics: {{listen: \"{target}\", token_file: {}}}", token.display());
-    let job = Job::new(&world, 1).holding_at(30).faults("{node: 1, after_checkpoint: 3}").top(&section);
+    let job = Job::new(world, 1).holding_at(30).faults("{node: 1, after_checkpoint: 3}").top(&section);
     let job = job.flush("{every: 2}");
-    let mut running = job.start();
-    running.sees("the relaunch", |event| event["event"] == "generation_launched" && event["generation"] == 2);
-    let prometheus = Prometheus::scraping(&world, target, &token);
+    let running = job.start_to("generation_launched", "generation", 2);
+    let prometheus = Prometheus::scraping(world, target, &token);
     let second = |known: Option<Vec<Value>>| known.filter(|series| series.iter().any(|one| one["value"][1] == "2"));
     prometheus.until("the second generation", |server| second(server.query("holdfast_generation")));
     let dashboard: Value = serde_json::from_slice(&fs::read(shipped("dashboard.json")).unwrap()).unwrap();
@@ -149,13 +146,11 @@ fn prometheus_scrapes_a_job_and_knows_every_figure_of_the_dashboard() {
     let firing = |server: &Prometheus| server.alerts().filter(|alerts| !alerts.is_empty());
     assert_eq!(prometheus.until("an alert", firing), ["HoldfastNodesDown"]);
     drop(prometheus);
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
 }
 
-#[test]
-fn alert_rules_fire_when_something_is_wrong_and_not_before() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn alert_rules_fire_when_something_is_wrong_and_not_before(world: &World) {
     // A job that checkpoints every ten minutes until minute 60, loses a node in minute 30 and is relaunched often
     // from minute 200 on; its drain is incomplete at the end. Another one never has a protected checkpoint.
     let text = format!(

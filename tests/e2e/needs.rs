@@ -77,10 +77,9 @@ fn results(report: &Value) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn independent_steps_run_after_a_failure_and_share_the_agents() {
-    let world = World::new();
+fn independent_steps_run_after_a_failure_and_share_the_agents(world: &World) {
     let job = Steps::new(
-        &world,
+        world,
         &[("a", ""), ("b", ", needs: []"), ("c", ", needs: [a]"), ("d", ", needs: [b]"), ("e", ", needs: [c, d]")],
     );
     job.mark("fail.a");
@@ -93,7 +92,7 @@ fn independent_steps_run_after_a_failure_and_share_the_agents() {
     assert_eq!((&report["exit_code"], report["generations"].as_array().unwrap().len()), (&json!(90), 3));
     assert!(report["outcome"].as_str().unwrap().starts_with("1 of 5 steps are finished; a: "), "{report:#}");
     // One agent a node was started, for all steps.
-    let started: usize = ["a", "b", "d"].map(|step| ready(&world, &job.prefix(step))).iter().sum();
+    let started: usize = ["a", "b", "d"].map(|step| ready(world, &job.prefix(step))).iter().sum();
     assert_eq!(started, 3 * 2, "each step reports the two agents");
     let pids = fs::read_dir(world.prefix().join(".holdfast/agents")).unwrap().count();
     assert_eq!(pids, 2);
@@ -110,18 +109,16 @@ fn ready(world: &World, prefix: &Path) -> usize {
     world.events_of(prefix).iter().filter(|event| event["event"] == "agent_ready").count()
 }
 
-#[test]
-fn a_step_runs_after_those_that_it_needs_wherever_they_are_listed() {
-    let world = World::unchecked();
-    let job = Steps::new(&world, &[("last", ", needs: [first]"), ("first", ", needs: []")]);
+#[test(unchecked)]
+fn a_step_runs_after_those_that_it_needs_wherever_they_are_listed(world: &World) {
+    let job = Steps::new(world, &[("last", ", needs: [first]"), ("first", ", needs: []")]);
     job.holdfast(&["run"]).with_code(0);
     assert_eq!(job.ran(), "first last after");
 }
 
-#[test]
-fn without_needs_a_step_that_fails_ends_the_chain() {
-    let world = World::unchecked();
-    let job = Steps::new(&world, &[("a", ""), ("b", ""), ("c", "")]);
+#[test(unchecked)]
+fn without_needs_a_step_that_fails_ends_the_chain(world: &World) {
+    let job = Steps::new(world, &[("a", ""), ("b", ""), ("c", "")]);
     job.mark("fail.b");
     let ran = job.holdfast(&["run"]).with_code(90);
     ran.prints(&["1 of 3 steps are finished; b: ", "step a: finished", "step c: skipped: it needs b"]);
@@ -129,9 +126,8 @@ fn without_needs_a_step_that_fails_ends_the_chain() {
 }
 
 #[test]
-fn a_signal_ends_the_job_and_not_only_the_step() {
-    let world = World::new();
-    let job = Steps::new(&world, &[("a", ""), ("b", ", needs: []")]);
+fn a_signal_ends_the_job_and_not_only_the_step(world: &World) {
+    let job = Steps::new(world, &[("a", ""), ("b", ", needs: []")]);
     job.mark("hold.a");
     let running = job.start();
     world.wait("the first step", || (job.ran() == "a").then_some(()));
@@ -143,9 +139,8 @@ fn a_signal_ends_the_job_and_not_only_the_step() {
 }
 
 #[test]
-fn successor_continues_the_step_under_way_and_does_not_repeat_one_that_failed() {
-    let world = World::new();
-    let job = Steps::new(&world, &[("a", ""), ("b", ", needs: []"), ("c", ", needs: [a]"), ("d", ", needs: [b]")]);
+fn successor_continues_the_step_under_way_and_does_not_repeat_one_that_failed(world: &World) {
+    let job = Steps::new(world, &[("a", ""), ("b", ", needs: []"), ("c", ", needs: [a]"), ("d", ", needs: [b]")]);
     job.mark("fail.a");
     job.mark("hold.b");
     let running = job.start();
@@ -160,9 +155,8 @@ fn successor_continues_the_step_under_way_and_does_not_repeat_one_that_failed() 
     assert_eq!(results(&ran.json()), [("a", "failed"), ("b", "finished"), ("c", "skipped"), ("d", "finished")]);
 }
 
-#[test]
-fn status_and_index_show_all_steps_of_a_job() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn status_and_index_show_all_steps_of_a_job(world: &World) {
     let heat = |name: &str| {
         format!(
             "- {{name: {name}, run: {{nodes: 1, command: [holdfast, example, heat, --step-delay, '0', --steps, '20', \
@@ -190,14 +184,12 @@ fn status_and_index_show_all_steps_of_a_job() {
     let list = world.run(world.holdfast(["index", "list", "--json", "--prefix", prefix])).with_code(0).json();
     let steps = list["steps"].as_array().unwrap();
     assert_eq!((steps.len(), steps[1]["checkpoints"].as_array().unwrap().len()), (2, 1), "{list:#}");
-    let list = world.run(world.holdfast(["index", "list", "--prefix", prefix])).with_code(0);
-    list.prints(&["step one:", "step two:"]);
+    world.run(world.holdfast(["index", "list", "--prefix", prefix])).with_code(0).prints(&["step one:", "step two:"]);
 }
 
-#[test]
-fn status_shows_the_step_under_way_and_those_that_follow() {
-    let world = World::unchecked();
-    let job = Steps::new(&world, &[("a", ""), ("b", ""), ("c", "")]);
+#[test(unchecked)]
+fn status_shows_the_step_under_way_and_those_that_follow(world: &World) {
+    let job = Steps::new(world, &[("a", ""), ("b", ""), ("c", "")]);
     job.mark("hold.b");
     let running = job.start();
     world.wait("the second step", || (job.ran() == "a b").then_some(()));
@@ -209,19 +201,18 @@ fn status_shows_the_step_under_way_and_those_that_follow() {
 }
 
 #[test]
-fn finished_job_is_remembered_and_again_repeats_it() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0);
+fn finished_job_is_remembered_and_again_repeats_it(world: &World) {
+    let mut job = Job::new(world, 0);
     job.run(0);
-    let launched = || launches(&world, &world.prefix());
-    let ran = job.command(&["run"], 0);
-    ran.prints(&["the job was finished in an earlier run; `holdfast run --again` repeats it", "checkpoint    8"]);
+    let launched = || launches(world, &world.prefix());
+    job.command(&["run"], 0)
+        .prints(&["the job was finished in an earlier run; `holdfast run --again` repeats it", "checkpoint    8"]);
     assert_eq!(launched(), 1);
     job.command(&["run", "--dry-run"], 0).prints(&["was finished in an earlier run", "`--again` repeats it"]);
     let report = job.command(&["run", "--json"], 0).json();
     assert_eq!((&report["exit_code"], &report["checkpoint"]), (&json!(0), &json!(8)));
-    let status = job.command(&["status"], 0);
-    status.prints(&["finished, generation 1", "the job is finished", "newest checkpoint 8", "released"]);
+    let ran = job.command(&["status"], 0);
+    ran.prints(&["finished, generation 1", "the job is finished", "newest checkpoint 8", "released"]);
     job.command(&["run", "--again"], 0).prints(&["the job is finished"]);
     assert_eq!(launched(), 2);
     assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 8);
@@ -233,10 +224,9 @@ fn finished_job_is_remembered_and_again_repeats_it() {
     assert_eq!(state_of(&world.prefix())["stage"]["exit_code"], 0);
 }
 
-#[test]
-fn again_repeats_all_steps() {
-    let world = World::unchecked();
-    let job = Steps::new(&world, &[("a", ""), ("b", "")]);
+#[test(unchecked)]
+fn again_repeats_all_steps(world: &World) {
+    let job = Steps::new(world, &[("a", ""), ("b", "")]);
     job.holdfast(&["run"]).with_code(0);
     job.holdfast(&["run"]).with_code(0).prints(&["all 2 steps were finished in earlier runs"]);
     assert_eq!(job.ran(), "a b after");

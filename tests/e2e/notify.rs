@@ -89,14 +89,13 @@ fn without_time(mut event: Value) -> Value {
     event
 }
 
-#[test]
-fn webhook_gets_the_chosen_events_with_the_secret_and_again_after_an_error() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn webhook_gets_the_chosen_events_with_the_secret_and_again_after_an_error(world: &World) {
     let (address, requests) = receiver(None, &[503, 429]);
     world.write("secret", "a-secret\n");
     let entry =
         format!("{{webhook: \"http://{address}/hook?a=b\", secret_file: secret, events: [node_down, finished]}}");
-    let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}").top(&format!("notify: [{entry}]"));
+    let job = Job::new(world, 1).faults("{node: 1, after_checkpoint: 2}").top(&format!("notify: [{entry}]"));
     job.run(0);
     let next = || requests.recv_timeout(WITHIN).unwrap();
     let [refused, later, down, finished] = [next(), next(), next(), next()];
@@ -112,14 +111,14 @@ fn webhook_gets_the_chosen_events_with_the_secret_and_again_after_an_error() {
     assert_eq!(down.body["notification"], "node_down");
     assert!(down.body["text"].as_str().unwrap().starts_with("node1 is down: "), "{}", down.body);
     let event = without_time(down.body["event"].clone());
-    assert_eq!(event, logged(&world, |event| event["event"] == "node_down"));
+    assert_eq!(event, logged(world, |event| event["event"] == "node_down"));
     assert_eq!(finished.body["notification"], "finished");
     assert_eq!(finished.body["event"]["exit_code"], 0);
     assert!(requests.try_recv().is_err());
 }
 
-#[test]
-fn webhook_with_a_certificate_of_the_system_is_trusted_and_another_one_is_not() {
+#[test(unchecked)]
+fn webhook_with_a_certificate_of_the_system_is_trusted_and_another_one_is_not(world: &World) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -129,22 +128,20 @@ fn webhook_with_a_certificate_of_the_system_is_trusted_and_another_one_is_not() 
         .with_single_cert(vec![made.cert.der().clone()], key)
         .unwrap();
     let (address, requests) = receiver(Some(Arc::new(config)), &[]);
-    let world = World::unchecked();
     world.write("authority.pem", &made.cert.pem());
     let entry = format!("{{webhook: \"https://localhost:{}\", events: [finished]}}", address.port());
-    let job = Job::new(&world, 0).top(&format!("notify: [{entry}]"));
+    let job = Job::new(world, 0).top(&format!("notify: [{entry}]"));
     world.run(job.command_line().env("SSL_CERT_FILE", world.path("authority.pem"))).with_code(0);
     assert_eq!(requests.recv_timeout(WITHIN).unwrap().body["event"]["exit_code"], 0);
 }
 
-#[test]
-fn command_gets_the_document_and_a_recipient_that_is_not_reached_changes_nothing_else() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn command_gets_the_document_and_a_recipient_that_is_not_reached_changes_nothing_else(world: &World) {
     let script = "cat >>all; echo >>all; echo \"$HOLDFAST_NOTIFICATION: $HOLDFAST_TEXT\" >>words";
     let fails = "{command: [sh, -c, \"echo no mail today >&2; exit 3\"], events: [finished]}";
     let hangs = "{command: [sleep, \"1000\"], events: [finished], time_limit: 1s}";
     let entries = format!("[{{command: [sh, -c, {script:?}]}}, {fails}, {hangs}]");
-    let job = Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}").top(&format!("notify: {entries}"));
+    let job = Job::new(world, 1).faults("{node: 1, after_checkpoint: 2}").top(&format!("notify: {entries}"));
     let ran = job.run_to_result();
     let all = fs::read_to_string(world.path("all")).unwrap();
     let documents: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -161,11 +158,10 @@ fn command_gets_the_document_and_a_recipient_that_is_not_reached_changes_nothing
     ran.prints(&["recipient=sleep", "did not answer within 1 s"]);
 }
 
-#[test]
-fn incomplete_drain_is_reported() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn incomplete_drain_is_reported(world: &World) {
     let command = "notify: [{command: [sh, -c, \"cat >>all\"], events: [drain_incomplete]}]";
-    let job = Job::new(&world, 0).redundancy("[{scheme: local}]").faults("{node: 1, after_checkpoint: 8}");
+    let job = Job::new(world, 0).redundancy("[{scheme: local}]").faults("{node: 1, after_checkpoint: 8}");
     let mut job = job.top("relaunch: {attempts: 1}").top(command).heat("--hold-at 40 --until never");
     job.steps = 41;
     let ran = job.start().end();
@@ -177,9 +173,8 @@ fn incomplete_drain_is_reported() {
     assert_eq!(document["event"]["event"], "drained");
 }
 
-#[test]
-fn entries_that_cannot_work_are_refused_with_the_place() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn entries_that_cannot_work_are_refused_with_the_place(world: &World) {
     world.write("secret", "x");
     for (entry, parts) in [
         ("{events: [finished]}", ["notify[0].webhook", "nothing receives the events"]),
@@ -192,9 +187,9 @@ fn entries_that_cannot_work_are_refused_with_the_place() {
         ("{command: [x], events: [finnished]}", ["notify[0].events[0]", "did you mean `finished`?"]),
         ("{command: [x], events: []}", ["notify[0].events", "the list is empty"]),
     ] {
-        Job::new(&world, 0).top(&format!("notify: [{entry}]")).command(&["check"], 78).prints(&parts);
+        Job::new(world, 0).top(&format!("notify: [{entry}]")).command(&["check"], 78).prints(&parts);
     }
-    let job = Job::new(&world, 0).top("notify: [{webhook: \"http://localhost:1\", secret_file: missing}]");
+    let job = Job::new(world, 0).top("notify: [{webhook: \"http://localhost:1\", secret_file: missing}]");
     job.run(69).prints(&["missing (notify.secret_file)"]);
     assert!(world.all("generation_launched").is_empty());
 }

@@ -6,10 +6,9 @@ use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
 
-#[test]
-fn job_whose_orchestrator_was_killed_between_the_release_of_its_nodes_and_its_last_record_is_finished() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0);
+#[test(unchecked)]
+fn job_whose_orchestrator_was_killed_between_the_release_of_its_nodes_and_its_last_record_is_finished(world: &World) {
+    let job = Job::new(world, 0);
     job.run(0);
     let path = world.prefix().join(".holdfast/job.json");
     let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -22,15 +21,13 @@ fn job_whose_orchestrator_was_killed_between_the_release_of_its_nodes_and_its_la
 }
 
 #[test]
-fn next_run_takes_over_running_job() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4);
+fn next_run_takes_over_running_job(world: &World) {
+    let job = Job::new(world, 1).holding_after(4);
     let first = job.reaches(4);
     // Otherwise the agents report again what the state does not have.
     world.sees_recorded(4);
     first.killed();
-    let mut second = job.start();
-    second.sees_event("took_over");
+    let second = job.start_to_event("took_over");
     job.go_on();
     second.ends_with(0).prints(&["took over the running job"]);
     job.assert_result();
@@ -40,22 +37,19 @@ fn next_run_takes_over_running_job() {
 }
 
 #[test]
-fn node_lost_without_orchestrator_is_replaced_after_takeover() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4);
+fn node_lost_without_orchestrator_is_replaced_after_takeover(world: &World) {
+    let job = Job::new(world, 1).holding_after(4);
     job.abandon_after(4);
     world.lose_node("node1");
-    let mut second = job.start();
-    second.sees("node1 down", |event| event["event"] == "node_down" && event["node"] == "node1");
+    let second = job.start_to("node_down", "node", "node1");
     job.finishes(second);
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((last["checkpoint"].as_u64(), &last["rebuilt"]), (Some(4), &serde_json::json!([1])));
 }
 
 #[test]
-fn next_run_detects_job_that_ended_meanwhile() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn next_run_detects_job_that_ended_meanwhile(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     job.abandon_after(4);
     job.go_on();
     // The output file gets its name after the last step.
@@ -68,9 +62,8 @@ fn next_run_detects_job_that_ended_meanwhile() {
 }
 
 #[test]
-fn drain_alone_ends_the_ranks_and_saves_the_newest_checkpoint() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4);
+fn drain_alone_ends_the_ranks_and_saves_the_newest_checkpoint(world: &World) {
+    let job = Job::new(world, 1).holding_after(4);
     job.abandon_after(4);
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
@@ -81,15 +74,13 @@ fn drain_alone_ends_the_ranks_and_saves_the_newest_checkpoint() {
 }
 
 #[test]
-fn dry_run_of_a_drain_leaves_ranks_without_orchestrator_alone() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4);
+fn dry_run_of_a_drain_leaves_ranks_without_orchestrator_alone(world: &World) {
+    let job = Job::new(world, 1).holding_after(4);
     job.abandon_after(4);
     let agent = world.agent_pid("node0");
     job.command(&["drain", "--dry-run"], 0).prints(&["checkpoint 4 would be drained"]);
     assert_eq!(world.agent_pid("node0"), agent);
-    let mut second = job.start();
-    second.sees_event("took_over");
+    let second = job.start_to_event("took_over");
     job.go_on();
     second.ends_with(0).prints(&["took over the running job"]);
     job.assert_result();
@@ -97,9 +88,8 @@ fn dry_run_of_a_drain_leaves_ranks_without_orchestrator_alone() {
 }
 
 #[test]
-fn drain_alone_starts_agents_when_every_process_ended() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4);
+fn drain_alone_starts_agents_when_every_process_ended(world: &World) {
+    let job = Job::new(world, 1).holding_after(4);
     job.abandon_after(4);
     while world.kill(|_| true) > 0 {}
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
@@ -107,9 +97,8 @@ fn drain_alone_starts_agents_when_every_process_ended() {
 }
 
 #[test]
-fn next_run_restarts_from_cache_when_every_process_ended() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4);
+fn next_run_restarts_from_cache_when_every_process_ended(world: &World) {
+    let job = Job::new(world, 1).holding_after(4);
     job.abandon_after(4);
     while world.kill(|_| true) > 0 {}
     job.go_on();
@@ -119,9 +108,8 @@ fn next_run_restarts_from_cache_when_every_process_ended() {
 }
 
 #[test]
-fn next_drain_finishes_interrupted_drain() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn next_drain_finishes_interrupted_drain(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let mut running = job.reaches(4);
     running.signal(Signal::TERM);
     running.sees_event("drain_started");
@@ -135,9 +123,8 @@ fn next_drain_finishes_interrupted_drain() {
 }
 
 #[test]
-fn run_finishes_interrupted_drain_and_continues() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn run_finishes_interrupted_drain_and_continues(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let mut running = job.reaches(4);
     running.signal(Signal::TERM);
     running.sees_event("drain_started");
@@ -150,9 +137,8 @@ fn run_finishes_interrupted_drain_and_continues() {
 }
 
 #[test]
-fn rejects_second_orchestrator_while_first_runs() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn rejects_second_orchestrator_while_first_runs(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let running = job.reaches(4);
     job.run(69).prints(&["is running", "process"]);
     job.command(&["drain"], 69).prints(&["is running"]);

@@ -323,7 +323,7 @@ fn a_manager_that_only_the_registry_knows_runs_a_job_over_two_runs_and_requeues_
     world.wait("the deferred signal", || log().contains("sigterm_deferred_to_orchestrator").then_some(()));
     // An agent that dies alone is replaced with a step of its own.
     signal(world.agent_pid("cell2"), Signal::KILL);
-    running.sees("another agent", |event| event["event"] == "agent_ready" && event["again"] == true);
+    running.sees_where("agent_ready", "again", true);
     assert_eq!(steps(), shared + 1);
     running.terminated().prints(&["next allocation submitted by", "the lattice runs L7 again"]);
     assert_eq!(notes(&world).iter().filter(|note| *note == "again: L7").count(), 1);
@@ -336,13 +336,12 @@ fn a_manager_that_only_the_registry_knows_runs_a_job_over_two_runs_and_requeues_
     assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 4);
 }
 
-#[test]
-fn the_spec_of_a_job_is_checked_by_what_its_manager_declares() {
-    let world = World::unchecked();
-    programs(&world);
+#[test(unchecked)]
+fn the_spec_of_a_job_is_checked_by_what_its_manager_declares(world: &World) {
+    programs(world);
     let check = |spec: &str, code: u8| {
         let file = world.write("job.yaml", &format!("{spec}\nrun: {{command: [sh], nodes: 4}}\n"));
-        let mut command = in_lattice(&world, &["check", &file.to_string_lossy()]);
+        let mut command = in_lattice(world, &["check", &file.to_string_lossy()]);
         command.env("SCR_JOB_ID", "9");
         world.run(command).with_code(code)
     };
@@ -362,9 +361,9 @@ fn the_spec_of_a_job_is_checked_by_what_its_manager_declares() {
         .prints(&["allocation.depth: `depth` has no effect with `manager: local`", "only cells have a depth"]);
     check("relaunch: {min_nodes: 2}", 0);
     let file = world.write("large.yaml", "run: {command: [sh], nodes: 6}\n");
-    let large = world.run(in_lattice(&world, &["check", &file.to_string_lossy()])).with_code(78);
-    large.prints(&["the run needs 6 nodes, the allocation has 5", "ask the lattice for 6 cells"]);
-    let reference = world.run(in_lattice(&world, &["check", "--reference"])).with_code(0);
+    let ran = world.run(in_lattice(world, &["check", &file.to_string_lossy()])).with_code(78);
+    ran.prints(&["the run needs 6 nodes, the allocation has 5", "ask the lattice for 6 cells"]);
+    let reference = world.run(in_lattice(world, &["check", "--reference"])).with_code(0);
     reference.prints(&["# `true`: the lattice runs the job again.\n  lattice: false\n"]);
     reference.prints(&["  depth: 1                # Lattice: the depth of the cells.\n"]);
 }

@@ -40,25 +40,23 @@ fn fewer_and_more_ranks_continue_from_the_drained_cache() {
 }
 
 #[test]
-fn another_number_of_ranks_continues_from_the_prefix_in_another_allocation() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 0).flush("{every: 1}").top("keep_cache: none").checkpoint(ANY));
+fn another_number_of_ranks_continues_from_the_prefix_in_another_allocation(world: &World) {
+    let job = halted(world, Job::new(world, 0).flush("{every: 1}").top("keep_cache: none").checkpoint(ANY));
     let other = with_ranks(&job, (3, 2));
     other.run(0).prints(&["started from checkpoint 4, written by 4 ranks, from the prefix directory"]);
-    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
+    world.assert_restarted(4, "fetched");
     other.assert_result();
     // Another one of the first run is selected by its name.
     let directory = pfs::directory_of(&world.prefix(), 2).unwrap();
     let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
     other.command(&["run", "--again", "--checkpoint", &name], 0);
-    assert_eq!(last_restart(&world), (json!(2), json!("fetched")));
+    world.assert_restarted(2, "fetched");
     other.assert_result();
 }
 
 #[test]
-fn caches_that_cannot_be_drained_stay_until_they_can() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 0).checkpoint(ANY));
+fn caches_that_cannot_be_drained_stay_until_they_can(world: &World) {
+    let job = halted(world, Job::new(world, 0).checkpoint(ANY));
     let other = with_ranks(&job, (3, 1));
     let index = world.prefix().join("index.scr");
     fs::write(&index, "no index").unwrap();
@@ -66,7 +64,7 @@ fn caches_that_cannot_be_drained_stay_until_they_can() {
     assert_eq!(world.all("generation_launched").len(), 1);
     fs::remove_file(&index).unwrap();
     other.run(0);
-    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
+    world.assert_restarted(4, "fetched");
     other.assert_result();
 }
 
@@ -94,13 +92,11 @@ fn files_of_a_container_are_unpacked_beside_it() {
     }
 }
 
-#[test]
-fn as_many_ranks_restart_from_cache_with_any_number_allowed() {
-    let world = World::unchecked();
-    let job = halted(&world, Job::new(&world, 0).checkpoint(ANY));
-    job.run(0);
-    assert_eq!(last_restart(&world), (json!(4), json!("cache")));
-    job.assert_result();
+#[test(unchecked)]
+fn as_many_ranks_restart_from_cache_with_any_number_allowed(world: &World) {
+    let job = halted(world, Job::new(world, 0).checkpoint(ANY));
+    job.run_to_result();
+    world.assert_restarted(4, "cache");
 }
 
 #[test]
@@ -117,22 +113,21 @@ fn lost_node_before_and_after_the_first_checkpoint_of_the_new_ranks() {
     }
 }
 
-#[test]
-fn the_number_of_ranks_changes_twice() {
-    let world = World::unchecked();
-    let job = halted(&world, Job::new(&world, 0).checkpoint(ANY));
+#[test(unchecked)]
+fn the_number_of_ranks_changes_twice(world: &World) {
+    let job = halted(world, Job::new(world, 0).checkpoint(ANY));
     fs::remove_file(world.path("go-on")).unwrap();
     let mut second = with_ranks(&job, (3, 1));
     second.heat.clear();
     let second = second.holding_after(6);
     let mut running = second.start();
-    running.sees("checkpoint 6", |event| event["event"] == "checkpoint_complete" && event["checkpoint"] == 6);
+    running.sees_where("checkpoint_complete", "checkpoint", 6);
     second.command(&["halt", "set", "--now"], 0);
     running.ends_with(75);
     second.go_on();
     let last = with_ranks(&second, (2, 1));
     last.run(0);
-    assert_eq!(last_restart(&world), (json!(6), json!("fetched")));
+    world.assert_restarted(6, "fetched");
     last.assert_result();
 }
 
@@ -143,7 +138,7 @@ fn before_its_first_checkpoint<'a>(world: &World, job: &Job<'a>) -> (Job<'a>, Ru
     other.heat.clear();
     let other = other.holding_at(22);
     let mut running = other.start();
-    running.sees("the restart", |event| event["event"] == "restarted" && event["written_by"] == 4);
+    running.sees_where("restarted", "written_by", 4);
     (other, running)
 }
 
@@ -169,9 +164,8 @@ fn run_that_ends_before_its_first_checkpoint_leaves_the_older_one_to_any_number_
 }
 
 #[test]
-fn a_run_that_another_number_of_ranks_would_take_over_is_refused() {
-    let world = World::new();
-    let job = Job::new(&world, 0).checkpoint(ANY).holding_after(4);
+fn a_run_that_another_number_of_ranks_would_take_over_is_refused(world: &World) {
+    let job = Job::new(world, 0).checkpoint(ANY).holding_after(4);
     job.abandon_after(4);
     with_ranks(&job, (3, 1)).run(78).prints(&["is under way", "`holdfast drain`", "as many ranks"]);
     job.go_on();
@@ -179,19 +173,18 @@ fn a_run_that_another_number_of_ranks_would_take_over_is_refused() {
 }
 
 #[test]
-fn ranks_that_read_a_checkpoint_of_another_number_are_taken_over_and_read_it_again_after_a_node_loss() {
-    let world = World::new();
-    let job = halted(&world, Job::new(&world, 1));
-    let (second, running) = before_its_first_checkpoint(&world, &job);
+fn ranks_that_read_a_checkpoint_of_another_number_are_taken_over_and_read_it_again_after_a_node_loss(world: &World) {
+    let job = halted(world, Job::new(world, 1));
+    let (second, running) = before_its_first_checkpoint(world, &job);
     running.killed();
     let mut third = second.start();
     third.sees_event("took_over");
     world.lose_node("node1");
-    third.sees("node1 down", |event| event["event"] == "node_down" && event["node"] == "node1");
+    third.sees_where("node_down", "node", "node1");
     second.go_on();
     third.ends_with(0);
     assert_eq!(world.all("generation_launched").len(), 3);
-    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
+    world.assert_restarted(4, "fetched");
     assert_eq!(world.all("restarted").pop().unwrap()["written_by"], 4);
     second.assert_result();
     assert_eq!(pfs::current_id(&world.prefix()), Some(8));
@@ -222,23 +215,21 @@ fn variables_are_recovered_by_fewer_and_more_ranks_from_files_and_containers() {
     }
 }
 
-#[test]
-fn variables_of_a_node_loss_after_another_number_of_ranks_are_rebuilt() {
-    let world = World::unchecked();
-    let job = halted(&world, saving_variables(&world, "variables: {layout: chunked}"));
+#[test(unchecked)]
+fn variables_of_a_node_loss_after_another_number_of_ranks_are_rebuilt(world: &World) {
+    let job = halted(world, saving_variables(world, "variables: {layout: chunked}"));
     let other = with_ranks(&job, (3, 1)).redundancy("[{scheme: xor, set_size: 3}]");
     let other = other.faults("{node: 1, during: write, checkpoint: 6}");
     other.run(0);
-    assert_eq!(last_restart(&world), (json!(5), json!("rebuilt")));
+    world.assert_restarted(5, "rebuilt");
     other.assert_result();
 }
 
-#[test]
-fn damaged_variables_of_another_number_of_ranks_are_refused_for_an_older_checkpoint() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn damaged_variables_of_another_number_of_ranks_are_refused_for_an_older_checkpoint(world: &World) {
     // Without the checksums of the summary: the hashes in the file are left.
-    let job = saving_variables(&world, "crc: {on_flush: false}").flush("{every: 1}").top("keep_cache: none");
-    let job = halted(&world, job);
+    let job = saving_variables(world, "crc: {on_flush: false}").flush("{every: 1}").top("keep_cache: none");
+    let job = halted(world, job);
     let directory = pfs::directory_of(&world.prefix(), 4).unwrap();
     let path = directory.join("Ckpt4-Rank3.fti");
     let mut bytes = fs::read(&path).unwrap();
@@ -248,7 +239,7 @@ fn damaged_variables_of_another_number_of_ranks_are_refused_for_an_older_checkpo
     let before: Vec<_> = pfs::names(&directory);
     let other = with_ranks(&job, (3, 1));
     other.run(0);
-    assert_eq!(last_restart(&world), (json!(3), json!("fetched")));
+    world.assert_restarted(3, "fetched");
     let attempt = world.all("restart_attempt").pop().unwrap();
     let reason = attempt["reason"].as_str().unwrap();
     assert!(attempt["checkpoint"] == 4 && reason.contains("Ckpt4-Rank3.fti is damaged"), "{attempt}");
@@ -256,9 +247,8 @@ fn damaged_variables_of_another_number_of_ranks_are_refused_for_an_older_checkpo
     assert_eq!(pfs::names(&directory), before);
 }
 
-#[test]
-fn check_refuses_other_numbers_of_ranks_where_the_files_cannot_be_read() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn check_refuses_other_numbers_of_ranks_where_the_files_cannot_be_read(world: &World) {
     let refused = [
         ("source: scr-files", "`source: scr-files`"),
         ("source: none", "`source: none`"),

@@ -98,12 +98,11 @@ fn fewer_nodes_restart_from_cache_if_redundancy_restores_the_files_of_a_lost_one
     }
 }
 
-#[test]
-fn several_ranks_on_each_node_restart_from_cache_after_the_loss_of_one() {
-    let world = World::unchecked();
-    let first = job(&world, XOR, (4, 2));
+#[test(unchecked)]
+fn several_ranks_on_each_node_restart_from_cache_after_the_loss_of_one(world: &World) {
+    let first = job(world, XOR, (4, 2));
     let second = shaped(&first, (2, 4)).allocation("exclude: node1");
-    let last = continued(&world, first, &second, &["node0", "node2"]);
+    let last = continued(world, first, &second, &["node0", "node2"]);
     is_from_cache(&last, &[6, 7], &[2, 3]);
 }
 
@@ -121,47 +120,42 @@ fn two_lost_nodes_restart_from_cache_with_reed_solomon_and_from_the_prefix_with_
     }
 }
 
-#[test]
-fn lost_node_without_redundancy_restarts_from_the_prefix_in_another_shape() {
-    let world = World::unchecked();
-    let first = job(&world, LOCAL, (4, 1));
+#[test(unchecked)]
+fn lost_node_without_redundancy_restarts_from_the_prefix_in_another_shape(world: &World) {
+    let first = job(world, LOCAL, (4, 1));
     let second = shaped(&first, (2, 2)).allocation("exclude: node1");
-    is_from_prefix(&continued(&world, first, &second, &["node0", "node2"]));
+    is_from_prefix(&continued(world, first, &second, &["node0", "node2"]));
 }
 
-#[test]
-fn unevenly_spread_ranks_restart_from_cache() {
-    let world = World::unchecked();
-    let first = job(&world, XOR, (4, 1)).top("relaunch: {min_nodes: 3}");
+#[test(unchecked)]
+fn unevenly_spread_ranks_restart_from_cache(world: &World) {
+    let first = job(world, XOR, (4, 1)).top("relaunch: {min_nodes: 3}");
     let second = first.clone().allocation("exclude: node3");
-    is_from_cache(&continued(&world, first, &second, &["node0", "node1", "node2"]), &[], &[3]);
+    is_from_cache(&continued(world, first, &second, &["node0", "node1", "node2"]), &[], &[3]);
 }
 
-#[test]
-fn another_order_of_nodes_restarts_from_cache() {
-    let world = World::unchecked();
-    let mut first = job(&world, XOR, (4, 1)).faults("{node: 0, after_checkpoint: 2}");
+#[test(unchecked)]
+fn another_order_of_nodes_restarts_from_cache(world: &World) {
+    let mut first = job(world, XOR, (4, 1)).faults("{node: 0, after_checkpoint: 2}");
     // Rank 0 is then on the last node.
     first.nodes = 5;
     let mut second = shaped(&first, (2, 2));
     second.faults.clear();
-    is_from_cache(&continued(&world, first, &second, &["node1", "node2"]), &[0, 3], &[]);
+    is_from_cache(&continued(world, first, &second, &["node1", "node2"]), &[0, 3], &[]);
 }
 
-#[test]
-fn another_allocation_restarts_from_the_prefix_in_any_shape() {
-    let world = World::unchecked();
-    let first = job(&world, XOR, (4, 1)).top("keep_cache: none");
+#[test(unchecked)]
+fn another_allocation_restarts_from_the_prefix_in_any_shape(world: &World) {
+    let first = job(world, XOR, (4, 1)).top("keep_cache: none");
     let second = shaped(&first, (2, 2));
-    is_from_prefix(&continued(&world, first, &second, &["node0", "node1"]));
+    is_from_prefix(&continued(world, first, &second, &["node0", "node1"]));
 }
 
-#[test]
-fn more_nodes_than_the_allocation_had_restart_from_the_prefix() {
-    let world = World::unchecked();
-    let mut first = job(&world, XOR, (2, 2));
+#[test(unchecked)]
+fn more_nodes_than_the_allocation_had_restart_from_the_prefix(world: &World) {
+    let mut first = job(world, XOR, (2, 2));
     first.nodes = 2;
     let mut second = shaped(&first, (4, 1));
     second.nodes = 4;
-    is_from_prefix(&continued(&world, first, &second, &["node0", "node1", "node2", "node3"]));
+    is_from_prefix(&continued(world, first, &second, &["node0", "node1", "node2", "node3"]));
 }

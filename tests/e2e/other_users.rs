@@ -131,28 +131,26 @@ fn a_planted_state_file_in_a_directory_of_ours_is_not_obeyed() {
     assert_intact(&victim);
 }
 
-#[test]
-fn a_state_directory_that_others_may_write_to_or_that_is_a_link_is_refused() {
-    let world = World::unchecked();
-    let job = abandoned_job(&world);
-    set_mode(&own(&world), 0o777);
+#[test(unchecked)]
+fn a_state_directory_that_others_may_write_to_or_that_is_a_link_is_refused(world: &World) {
+    let job = abandoned_job(world);
+    set_mode(&own(world), 0o777);
     assert_all_refuse(&job, &[".holdfast may be written by other users (mode 0777)", "chmod"]);
-    set_mode(&own(&world), 0o700);
-    set_mode(&own(&world).join("job.json"), 0o622);
+    set_mode(&own(world), 0o700);
+    set_mode(&own(world).join("job.json"), 0o622);
     assert_all_refuse(&job, &["job.json may be written by other users (mode 0622)"]);
-    fs::rename(own(&world), world.path("elsewhere")).unwrap();
-    symlink(world.path("elsewhere"), own(&world)).unwrap();
+    fs::rename(own(world), world.path("elsewhere")).unwrap();
+    symlink(world.path("elsewhere"), own(world)).unwrap();
     assert_all_refuse(&job, &[".holdfast is a symbolic link", "choose another"]);
 }
 
-#[test]
-fn a_state_of_ours_that_names_a_directory_without_marker_is_refused_and_nothing_is_removed() {
-    let world = World::unchecked();
-    let job = abandoned_job(&world);
-    let victim = victim(&world);
+#[test(unchecked)]
+fn a_state_of_ours_that_names_a_directory_without_marker_is_refused_and_nothing_is_removed(world: &World) {
+    let job = abandoned_job(world);
+    let victim = victim(world);
     set_mode(&victim, 0o700);
     let workspace = PathBuf::from(world.state()["allocation"]["details"]["workspace"].as_str().unwrap());
-    name_workspace(&world, &victim);
+    name_workspace(world, &victim);
     for words in [&["run"][..], &["drain"]] {
         job.command(words, REFUSED).prints(&["victim has no marker of Holdfast", "nothing was removed"]);
     }
@@ -165,7 +163,7 @@ fn a_state_of_ours_that_names_a_directory_without_marker_is_refused_and_nothing_
     fs::remove_file(victim.join(".holdfast-marker")).unwrap();
     assert_intact(&victim);
     // Its own workspace with roots elsewhere neither.
-    let path = own(&world).join("job.json");
+    let path = own(world).join("job.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     state["allocation"]["details"]["workspace"] = json!(workspace);
     fs::write(&path, state.to_string()).unwrap();
@@ -265,10 +263,8 @@ fn root_changes_datasets_that_others_may_write_to_only_as_their_owner() {
     for name in ["index.scr", "scr.current"] {
         assert_eq!(fs::symlink_metadata(world.prefix().join(name)).unwrap().uid(), OWNER, "{name}");
     }
-    world
-        .run(as_owner(&world, &["index", "drop", "--as-owner", "--prefix", &prefix, &last]))
-        .with_code(64)
-        .prints(&["only root can act as another user"]);
+    let ran = world.run(as_owner(&world, &["index", "drop", "--as-owner", "--prefix", &prefix, &last])).with_code(64);
+    ran.prints(&["only root can act as another user"]);
 }
 
 #[test]
@@ -375,8 +371,7 @@ fn the_name_of_a_workspace_cannot_be_predicted() {
             assert_eq!(mode(&workspace), 0o700);
             let name = workspace.file_name().unwrap().to_str().unwrap().to_owned();
             assert!(!name.contains(state["agents"]["job_id"].as_str().unwrap()), "{name}");
-            job.go_on();
-            running.ends_with(0);
+            job.goes_on_to_its_end(running);
             name
         })
         .collect();
@@ -482,8 +477,7 @@ fn members_of_the_group_run_status_where_setting_and_umask_permit_it_and_no_othe
             world.run(world.holdfast_as(group_of_files, words)).with_code(REFUSED).prints(&["belongs to user id 0"]);
         }
         job.command(&["status"], 0).prints(&["running, generation 1"]);
-        job.go_on();
-        running.ends_with(0);
+        job.goes_on_to_its_end(running);
         if umask == 0o022 {
             // What is in the prefix directory itself is as readable as the umask permits.
             let list = ["index", "list", "--prefix", &prefix_of(&world)].map(str::to_owned);
@@ -512,8 +506,7 @@ fn members_of_a_project_run_status_in_its_directory_with_the_set_group_id_bit() 
     status(PROJECT).with_code(0).prints(&["running, generation 1", "recorded by user id 65533", "node0"]);
     status(OTHER_USER).with_code(REFUSED).prints(&["belongs to user id 65533"]);
     assert_eq!(mode(&own(&world).join("job.secret")), 0o600);
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
     // The log and the lock of a run without that setting become those of the project again.
     for name in ["events.jsonl", "lock"] {
         chown(own(&world).join(name), None, Some(OWNER)).unwrap();
@@ -546,8 +539,7 @@ fn no_other_user_maps_the_registry_of_pairs_or_commands_them() {
         for words in [&["list"][..], &["fail-over", "dnn0"], &["restart", "--side", "main", "dnn0"]] {
             let words = ["pairs"].iter().chain(words).map(|word| (*word).to_owned());
             let words = words.chain(["--prefix".to_owned(), prefix_of(&world)]);
-            let ran = world.run(world.holdfast_as(group, words)).with_code(REFUSED);
-            ran.prints(&["belongs to user id 0"]);
+            world.run(world.holdfast_as(group, words)).with_code(REFUSED).prints(&["belongs to user id 0"]);
         }
     }
     assert_eq!(pairs::waits_for_state(&world, 0, "main", "awake"), main);

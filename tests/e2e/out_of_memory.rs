@@ -53,37 +53,35 @@ fn in_group(world: &World, group: &Group, script: &str) -> std::process::Command
 }
 
 #[test]
-fn a_rank_that_the_system_killed_for_lack_of_memory_is_named_with_this_reason() {
-    let world = World::new();
-    let group = Group::new(&world);
-    let job = Job::new(&world, 1).holding_after(4);
-    let mut command = in_group(&world, &group, "exec \"$1\" run \"$2\"");
+fn a_rank_that_the_system_killed_for_lack_of_memory_is_named_with_this_reason(world: &World) {
+    let group = Group::new(world);
+    let job = Job::new(world, 1).holding_after(4);
+    let mut command = in_group(world, &group, "exec \"$1\" run \"$2\"");
     command.arg(env!("CARGO_BIN_EXE_holdfast")).arg(job.spec());
     let mut running = world.start(command);
     running.sees_checkpoint(4);
-    let victim = running.sees("rank 2", |event| event["event"] == "rank_connected" && event["rank"] == 2);
+    let victim = running.sees_where("rank_connected", "rank", 2);
     let of_victim = |file: &str| PathBuf::from(format!("/proc/{}/{file}", victim["pid"]));
 
     // The system chooses the rank first, and then the program that wants the memory.
     fs::write(of_victim("oom_score_adj"), "1000").unwrap();
     fs::write(group.0.join("memory.limit_in_bytes"), (group.usage() + (32 << 20)).to_string()).unwrap();
     let greedy = in_group(
-        &world,
+        world,
         &group,
         "echo 500 > /proc/self/oom_score_adj; exec dd if=/dev/zero of=/dev/null bs=256M count=1",
     );
     world.run(greedy);
     fs::write(group.0.join("memory.limit_in_bytes"), "-1").unwrap();
 
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
     // The others are of nodes whose ranks ended afterwards, in the same group.
     let seen = world.all("memory_exhausted").remove(0);
     assert_eq!((&seen["rank"], &seen["killed"], &seen["of_group"]), (&2.into(), &1.into(), &true.into()), "{seen}");
     let explained = world.the("failure_explained");
     let line = explained["line"].as_str().unwrap();
     assert!(line.contains("rank 2 on node2 ended with SIGKILL for lack of memory; "), "{line}");
-    let report = job.command(&["report"], 0);
-    report.prints(&["ended with SIGKILL for lack of memory", "ask for more memory, or place fewer ranks on a node"]);
+    job.command(&["report"], 0)
+        .prints(&["ended with SIGKILL for lack of memory", "ask for more memory, or place fewer ranks on a node"]);
     job.assert_result();
 }

@@ -153,9 +153,8 @@ fn outputs_replace_regular_files_with_the_mode_that_the_umask_leaves() {
     }
 }
 
-#[test]
-fn the_current_link_replaces_only_a_link() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn the_current_link_replaces_only_a_link(world: &World) {
     let prefix = world.prefix();
     fs::create_dir_all(prefix.join("scr.1")).unwrap();
     fs::write(prefix.join("scr.current"), "kept").unwrap();

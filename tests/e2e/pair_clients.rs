@@ -30,8 +30,8 @@ impl<'a> Demonstration<'a> {
         });
         assert_eq!((&shown["node"], &shown["variable"]), (&json!("node0"), &json!("HOLDFAST_PAIRS_CLIENTS")));
         let value = shown["value"].as_str().unwrap().to_owned();
-        let line = world.run(world.holdfast(["pairs", "env", spec.to_str().unwrap()])).with_code(0);
-        line.prints(&[&format!("export HOLDFAST_PAIRS_CLIENTS={value}")]);
+        let ran = world.run(world.holdfast(["pairs", "env", spec.to_str().unwrap()])).with_code(0);
+        ran.prints(&[&format!("export HOLDFAST_PAIRS_CLIENTS={value}")]);
         Demonstration { world, program, variable: ("HOLDFAST_PAIRS_CLIENTS".to_owned(), value), job }
     }
 
@@ -56,13 +56,12 @@ impl<'a> Demonstration<'a> {
 }
 
 #[test]
-fn programs_that_users_start_are_the_copies_of_a_pair() {
-    let world = World::new();
-    let mut demo = Demonstration::begin(&world);
+fn programs_that_users_start_are_the_copies_of_a_pair(world: &World) {
+    let mut demo = Demonstration::begin(world);
     let mut main = demo.start("main", "first");
     demo.waits_for_line("first", "6");
     let mut replica = demo.start("replica", "second");
-    waits_for_state(&world, 0, "replica", "asleep");
+    waits_for_state(world, 0, "replica", "asleep");
     signal(main.id(), Signal::KILL);
     main.wait().unwrap();
     sees(&mut demo.job, "dnn0", "fail_over", None);
@@ -78,10 +77,9 @@ fn programs_that_users_start_are_the_copies_of_a_pair() {
     job.ends_with(0).prints(&["all pairs are finished"]);
 }
 
-#[test]
-fn python_program_of_the_document_becomes_a_copy_through_libft() {
-    let world = World::unchecked();
-    let demo = Demonstration::begin(&world);
+#[test(unchecked)]
+fn python_program_of_the_document_becomes_a_copy_through_libft(world: &World) {
+    let demo = Demonstration::begin(world);
     let library = world.path("libft.so");
     std::os::unix::fs::symlink(library_directory().join("libholdfast_pairs.so"), &library).unwrap();
     let program = format!(
@@ -109,13 +107,12 @@ assert libft.tag_job_end(os.getpid(), 0, name) == 0
     world.assert_nothing_is_left();
 }
 
-#[test]
-fn commands_beside_started_by_user_are_refused_and_a_program_of_nobody_is_told_so() {
-    let world = World::unchecked();
-    let spec = spec(&world, "name: dnn0, started_by: user, main: [./dnn]", "");
-    let refused = world.run(world.holdfast(["check", spec.to_str().unwrap()])).with_code(78);
-    refused.prints(&["with `started_by: user` the user starts the program"]);
-    let program = compile(&world, &in_repository("agents/client/libpairs/examples/main_c.c"));
+#[test(unchecked)]
+fn commands_beside_started_by_user_are_refused_and_a_program_of_nobody_is_told_so(world: &World) {
+    let spec = spec(world, "name: dnn0, started_by: user, main: [./dnn]", "");
+    let ran = world.run(world.holdfast(["check", spec.to_str().unwrap()])).with_code(78);
+    ran.prints(&["with `started_by: user` the user starts the program"]);
+    let program = compile(world, &in_repository("agents/client/libpairs/examples/main_c.c"));
     let ran = world.run({
         let mut command = world.command(&program);
         command.args(["main", "0", "1", "1"]);

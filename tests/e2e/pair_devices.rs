@@ -346,10 +346,9 @@ impl Drop for Pair<'_> {
     }
 }
 
-#[test]
-fn replica_goes_on_when_the_device_of_the_main_is_killed_and_main_takes_over_when_it_is_back() {
-    let world = World::unchecked();
-    let mut pair = Pair::start(&world);
+#[test(unchecked)]
+fn replica_goes_on_when_the_device_of_the_main_is_killed_and_main_takes_over_when_it_is_back(world: &World) {
+    let mut pair = Pair::start(world);
     pair.kill(0);
     let killed = now();
     let replica = pair.waits_for_steps(&[1], killed + 2 * LEASE);
@@ -361,10 +360,9 @@ fn replica_goes_on_when_the_device_of_the_main_is_killed_and_main_takes_over_whe
     pair.finishes();
 }
 
-#[test]
-fn replica_goes_on_when_the_main_is_cut_off_from_the_orchestrator_only() {
-    let world = World::unchecked();
-    let mut pair = Pair::start(&world);
+#[test(unchecked)]
+fn replica_goes_on_when_the_main_is_cut_off_from_the_orchestrator_only(world: &World) {
+    let mut pair = Pair::start(world);
     pair.cut(Link::Orchestrator(0));
     let cut = now();
     let replica = pair.waits_for_steps(&[1], cut + 2 * LEASE);
@@ -379,10 +377,9 @@ fn replica_goes_on_when_the_main_is_cut_off_from_the_orchestrator_only() {
     pair.finishes();
 }
 
-#[test]
-fn copies_whose_devices_do_not_reach_each_other_keep_their_turns() {
-    let world = World::unchecked();
-    let mut pair = Pair::start(&world);
+#[test(unchecked)]
+fn copies_whose_devices_do_not_reach_each_other_keep_their_turns(world: &World) {
+    let mut pair = Pair::start(world);
     pair.cut(Link::Devices);
     let main = pair.waits_for_steps(&[0], now() + 3 * LEASE);
     pair.assert_well();
@@ -397,10 +394,9 @@ fn copies_whose_devices_do_not_reach_each_other_keep_their_turns() {
     pair.finishes();
 }
 
-#[test]
-fn next_orchestrator_wakes_the_replica_when_the_device_of_the_main_was_killed_meanwhile() {
-    let world = World::unchecked();
-    let mut pair = Pair::start(&world);
+#[test(unchecked)]
+fn next_orchestrator_wakes_the_replica_when_the_device_of_the_main_was_killed_meanwhile(world: &World) {
+    let mut pair = Pair::start(world);
     pair.kill_orchestrator();
     pair.kill(0);
     pair.waits_for_sleep(now());
@@ -486,11 +482,10 @@ fn settles(pair: &mut Pair<'_>) {
     pair.is_guarded();
 }
 
-#[test]
-fn copies_take_turns_whatever_happens_to_devices_links_and_orchestrator() {
+#[test(unchecked)]
+fn copies_take_turns_whatever_happens_to_devices_links_and_orchestrator(world: &World) {
     let seed = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()).unwrap_or(16);
-    let world = World::unchecked();
-    let mut pair = Pair::start(&world);
+    let mut pair = Pair::start(world);
     let mut dice = Dice(seed);
     pair.note(format!("{SEED}={seed}"));
     let rounds = ROUNDS[usize::from(std::env::var_os("HOLDFAST_LONG_TESTS").is_some())];

@@ -145,37 +145,36 @@ fn main_that_was_stopped_with_its_agent_dies_by_its_lease_when_it_runs_again() {
 }
 
 #[test]
-fn pairs_on_two_nodes_sleep_until_there_is_an_orchestrator_again() {
-    let world = World::new();
-    let spec = clock(&world);
-    let job = run(&world, &spec);
-    world.wait("the main's work", || (!awake(&world, "main").is_empty()).then_some(()));
-    let replica = waits_for_state(&world, 0, "replica", "asleep");
-    let main = waits_for_state(&world, 0, "main", "awake");
+fn pairs_on_two_nodes_sleep_until_there_is_an_orchestrator_again(world: &World) {
+    let spec = clock(world);
+    let job = run(world, &spec);
+    world.wait("the main's work", || (!awake(world, "main").is_empty()).then_some(()));
+    let replica = waits_for_state(world, 0, "replica", "asleep");
+    let main = waits_for_state(world, 0, "main", "awake");
     let registry = registry_path(main);
     job.killed();
     let killed = now();
     // The main has ended with its lease. The next one and the replica sleep: nobody permits them to wake.
     world.wait("another main", || {
         // What users ask of the agents does not count as their orchestrator.
-        list(&world);
+        list(world);
         let copy = Registry::open(&registry).unwrap().copy(0, Side::Main);
         (copy.pid != main && copy.state == SlotState::Asleep).then_some(())
     });
-    let last = awake(&world, "main").into_iter().max().unwrap();
+    let last = awake(world, "main").into_iter().max().unwrap();
     assert!(last < killed + 2 * LEASE, "the main was awake {} ns after its orchestrator", last - killed);
     assert_eq!((process_state(main), process_state(replica)), (None, Some('S')));
     assert_eq!(registry_of(replica).copy(0, Side::Replica).state, SlotState::Asleep);
-    list(&world);
+    list(world);
     let resumed = now();
-    let mut second = run(&world, &spec);
+    let mut second = run(world, &spec);
     second.sees_event("pairs_taken_over");
     world.wait("the work of a copy", || {
-        ["main", "replica"].iter().any(|side| awake(&world, side).into_iter().any(|time| time > last)).then_some(())
+        ["main", "replica"].iter().any(|side| awake(world, side).into_iter().any(|time| time > last)).then_some(())
     });
     fs::write(world.path("end"), "").unwrap();
     second.ends_with(0).prints(&["all pairs are finished"]);
-    let mut times = [awake(&world, "main"), awake(&world, "replica")].concat();
+    let mut times = [awake(world, "main"), awake(world, "replica")].concat();
     times.retain(|time| (last + 1..resumed).contains(time));
     assert_eq!(times, [0_u64; 0], "a copy was awake without a lease");
 }
@@ -246,12 +245,11 @@ fn both_are_started_again(job: &mut Running<'_>) {
 }
 
 #[test]
-fn replica_that_is_killed_while_it_is_woken_comes_back_as_its_main_does() {
-    let world = World::new();
-    let mut job = run(&world, &held_pair(&world));
+fn replica_that_is_killed_while_it_is_woken_comes_back_as_its_main_does(world: &World) {
+    let mut job = run(world, &held_pair(world));
     let [hold_main, hold_replica] = ["hold.main", "hold.replica"].map(|name| world.path(name));
-    let main = ready(&world, "dnn0");
-    let replica = waits_for_state(&world, 0, "replica", "asleep");
+    let main = ready(world, "dnn0");
+    let replica = waits_for_state(world, 0, "replica", "asleep");
     [&hold_main, &hold_replica].iter().for_each(|hold| fs::write(hold, "").unwrap());
     let registry = registry_of(replica);
     signal(replica, Signal::STOP);
@@ -262,36 +260,35 @@ fn replica_that_is_killed_while_it_is_woken_comes_back_as_its_main_does() {
     signal(replica, Signal::KILL);
     let failed = sees(&mut job, "dnn0", "failed", Some("replica"));
     assert_eq!((&failed["state"], &failed["end"]["signal"]), (&"awake".into(), &9.into()), "{failed}");
-    assert_eq!(printed(&world, "dnn0.replica"), "");
+    assert_eq!(printed(world, "dnn0.replica"), "");
     both_are_started_again(&mut job);
     fs::remove_file(&hold_main).unwrap();
-    waits_for_line(&world, "dnn0.main", "12");
+    waits_for_line(world, "dnn0.main", "12");
     fs::remove_file(&hold_replica).unwrap();
-    waits_for_state(&world, 0, "replica", "asleep");
-    signal(waits_for_state(&world, 0, "main", "awake"), Signal::KILL);
+    waits_for_state(world, 0, "replica", "asleep");
+    signal(waits_for_state(world, 0, "main", "awake"), Signal::KILL);
     fs::write(&hold_main, "").unwrap();
     job.ends_with(0).prints(&["all pairs are finished"]);
-    assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n7\n9\n12\n");
-    assert_eq!(printed(&world, "dnn0.replica"), "13\n15\n18\n");
+    assert_eq!(printed(world, "dnn0.main"), "1\n3\n6\n7\n9\n12\n");
+    assert_eq!(printed(world, "dnn0.replica"), "13\n15\n18\n");
 }
 
 #[test]
-fn replica_that_is_killed_while_awake_comes_back_as_its_main_does() {
-    let world = World::new();
-    let mut job = run(&world, &held_pair(&world));
+fn replica_that_is_killed_while_awake_comes_back_as_its_main_does(world: &World) {
+    let mut job = run(world, &held_pair(world));
     let [hold_main, hold_replica] = ["hold.main", "hold.replica"].map(|name| world.path(name));
-    let main = ready(&world, "dnn0");
+    let main = ready(world, "dnn0");
     [&hold_main, &hold_replica].iter().for_each(|hold| fs::write(hold, "").unwrap());
     signal(main, Signal::KILL);
-    waits_for_line(&world, "dnn0.replica", "12");
-    signal(waits_for_state(&world, 0, "replica", "awake"), Signal::KILL);
+    waits_for_line(world, "dnn0.replica", "12");
+    signal(waits_for_state(world, 0, "replica", "awake"), Signal::KILL);
     let failed = sees(&mut job, "dnn0", "failed", Some("replica"));
     assert_eq!((&failed["state"], &failed["end"]["signal"]), (&"awake".into(), &9.into()), "{failed}");
     both_are_started_again(&mut job);
     fs::remove_file(&hold_main).unwrap();
     job.ends_with(0).prints(&["all pairs are finished"]);
-    assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n13\n15\n18\n");
-    assert_eq!(printed(&world, "dnn0.replica"), "7\n9\n12\n");
+    assert_eq!(printed(world, "dnn0.main"), "1\n3\n6\n13\n15\n18\n");
+    assert_eq!(printed(world, "dnn0.replica"), "7\n9\n12\n");
 }
 
 /// Writes garbage over these bytes of a registry.
@@ -301,19 +298,18 @@ fn damage(registry: &Path, offset: u64, bytes: usize) {
 }
 
 #[test]
-fn garbage_behind_the_header_of_the_registry_harms_no_other_pair() {
-    let world = World::new();
+fn garbage_behind_the_header_of_the_registry_harms_no_other_pair(world: &World) {
     let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
     let pair = format!("name: dnn0, {main}, restart: {{first: 1s}}");
     let other =
         format!("  - {{name: other, {main}, restart: {{first: 1s}}, heartbeat: {{period: 5ms, misses: 200}}}}\n");
-    let mut job = run(&world, &spec(&world, &pair, &other));
+    let mut job = run(world, &spec(world, &pair, &other));
     for name in ["dnn0", "other"] {
-        waits_for_line(&world, &format!("{name}.main"), "6");
+        waits_for_line(world, &format!("{name}.main"), "6");
     }
     let mains = [0, 1].map(|pair| {
-        waits_for_state(&world, pair, "replica", "asleep");
-        waits_for_state(&world, pair, "main", "awake")
+        waits_for_state(world, pair, "replica", "asleep");
+        waits_for_state(world, pair, "main", "awake")
     });
     // All words of `dnn0` but its heartbeats, and the heads of its checkpoints.
     damage(&registry_path(mains[0]), 4096 + 512, 2048);
@@ -324,34 +320,33 @@ fn garbage_behind_the_header_of_the_registry_harms_no_other_pair() {
         sees(&mut job, name, "fail_over", None);
     }
     job.ends_with(0).prints(&["all pairs are finished"]);
-    assert_eq!(printed(&world, "other.main"), "1\n3\n6\n13\n15\n18\n");
-    assert_eq!(printed(&world, "other.replica"), "7\n9\n12\n");
+    assert_eq!(printed(world, "other.main"), "1\n3\n6\n13\n15\n18\n");
+    assert_eq!(printed(world, "other.replica"), "7\n9\n12\n");
 }
 
 #[test]
-fn registry_whose_header_is_damaged_is_replaced_and_the_user_told() {
-    let world = World::new();
-    let mut job = run(&world, &held_pair(&world));
-    let main = ready(&world, "dnn0");
-    let replica = waits_for_state(&world, 0, "replica", "asleep");
+fn registry_whose_header_is_damaged_is_replaced_and_the_user_told(world: &World) {
+    let mut job = run(world, &held_pair(world));
+    let main = ready(world, "dnn0");
+    let replica = waits_for_state(world, 0, "replica", "asleep");
     damage(&registry_path(main), 0, 64);
     // An agent needs the header only to find the copies of the one before.
     signal(world.agent_pid("node0"), Signal::KILL);
     let replaced = sees(&mut job, "dnn0", "registry_replaced", None);
     let reason = replaced["reason"].as_str().unwrap();
     assert!(reason.contains("registry"), "{replaced}");
-    let new_main = waits_for_state(&world, 0, "main", "awake");
-    let new_replica = waits_for_state(&world, 0, "replica", "asleep");
+    let new_main = waits_for_state(world, 0, "main", "awake");
+    let new_replica = waits_for_state(world, 0, "replica", "asleep");
     assert!(new_main != main && new_replica != replica);
     for old in [main, replica] {
         // Its parent is gone.
         assert!(matches!(process_state(old), None | Some('Z')), "a copy of the damaged registry is left");
     }
     fs::write(world.path("hold.main"), "").unwrap();
-    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_line(world, "dnn0.main", "6");
     signal(new_main, Signal::KILL);
-    waits_for_line(&world, "dnn0.replica", "12");
+    waits_for_line(world, "dnn0.replica", "12");
     fs::remove_file(world.path("hold.main")).unwrap();
     job.ends_with(0).prints(&["checkpoints in shared memory lost, because the registry was replaced"]);
-    assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n1\n3\n6\n13\n15\n18\n");
+    assert_eq!(printed(world, "dnn0.main"), "1\n3\n6\n1\n3\n6\n13\n15\n18\n");
 }

@@ -85,11 +85,10 @@ fn demonstration(world: &World, main: &str, replica: &str) {
     world.assert_nothing_is_left();
 }
 
-#[test]
-fn programs_in_c_print_the_sequence_of_the_demonstration() {
-    let world = World::unchecked();
-    let program = c_example(&world);
-    demonstration(&world, &program, &program);
+#[test(unchecked)]
+fn programs_in_c_print_the_sequence_of_the_demonstration(world: &World) {
+    let program = c_example(world);
+    demonstration(world, &program, &program);
 }
 
 #[test]

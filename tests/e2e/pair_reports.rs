@@ -10,24 +10,22 @@ use crate::world::{World, signal};
 
 const EXAMPLE: &str = r#"[holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
 
-#[test]
-fn list_shows_processes_heartbeats_and_the_age_of_the_newest_checkpoint() {
-    let world = World::unchecked();
-    let job = run(&world, &spec(&world, &format!("name: dnn0, main: {EXAMPLE}"), ""));
-    let main = ready(&world, "dnn0");
-    let replica = waits_for_state(&world, 0, "replica", "asleep");
-    let shown = |field: &str| list(&world)["pairs"][0][field].clone();
+#[test(unchecked)]
+fn list_shows_processes_heartbeats_and_the_age_of_the_newest_checkpoint(world: &World) {
+    let job = run(world, &spec(world, &format!("name: dnn0, main: {EXAMPLE}"), ""));
+    let main = ready(world, "dnn0");
+    let replica = waits_for_state(world, 0, "replica", "asleep");
+    let shown = |field: &str| list(world)["pairs"][0][field].clone();
     world.wait("heartbeats", || (shown("main")["beats"].as_u64() > Some(10)).then_some(()));
     assert_eq!((shown("main")["pid"].clone(), shown("replica")["pid"].clone()), (main.into(), replica.into()));
     assert_eq!((shown("checkpoint"), shown("fail_overs")), (3.into(), 0.into()));
-    assert!(shown("missed").is_u64() && shown("replica")["beats"] == 0, "{}", list(&world));
+    assert!(shown("missed").is_u64() && shown("replica")["beats"] == 0, "{}", list(world));
     // No checkpoint follows: it gets older.
     let age = || shown("checkpoint_age_ms").as_u64().unwrap();
     let first = age();
     world.wait("an older checkpoint", || (age() >= first + 500).then_some(()));
     let prefix = world.prefix();
-    let listed = world.run(world.holdfast(["pairs", "list", "--prefix", prefix.to_str().unwrap()])).with_code(0);
-    listed.prints(&[
+    world.run(world.holdfast(["pairs", "list", "--prefix", prefix.to_str().unwrap()])).with_code(0).prints(&[
         &format!("main awake (node0 {main})"),
         &format!("replica asleep (node0 {replica})"),
         "checkpoint 3 (",
@@ -38,12 +36,11 @@ fn list_shows_processes_heartbeats_and_the_age_of_the_newest_checkpoint() {
     job.terminated();
 }
 
-#[test]
-fn report_shows_fail_overs_with_their_times_and_missed_heartbeats() {
-    let world = World::unchecked();
-    let spec = spec(&world, &format!("name: dnn0, main: {EXAMPLE}, restart: {{first: 1s}}"), "");
+#[test(unchecked)]
+fn report_shows_fail_overs_with_their_times_and_missed_heartbeats(world: &World) {
+    let spec = spec(world, &format!("name: dnn0, main: {EXAMPLE}, restart: {{first: 1s}}"), "");
     let mut job = world.start(world.holdfast(["run", "--json", spec.to_str().unwrap()]));
-    signal(ready(&world, "dnn0"), Signal::STOP);
+    signal(ready(world, "dnn0"), Signal::STOP);
     let fail_over = sees(&mut job, "dnn0", "fail_over", None);
     let fail_back = sees(&mut job, "dnn0", "fail_back", None);
     let ran = job.ends_with(0);
@@ -64,14 +61,13 @@ fn report_shows_fail_overs_with_their_times_and_missed_heartbeats() {
     assert!(switches[0]["cause"].as_str().unwrap().ends_with("heartbeats missed"), "{pair}");
 }
 
-#[test]
-fn report_names_the_time_of_a_fail_over_and_the_copy_that_was_awake() {
-    let world = World::unchecked();
-    let spec = spec(&world, &format!("name: dnn0, main: {EXAMPLE}, restart: {{first: 10min, most: 10min}}"), "");
-    let mut job = run(&world, &spec);
-    signal(ready(&world, "dnn0"), Signal::KILL);
+#[test(unchecked)]
+fn report_names_the_time_of_a_fail_over_and_the_copy_that_was_awake(world: &World) {
+    let spec = spec(world, &format!("name: dnn0, main: {EXAMPLE}, restart: {{first: 10min, most: 10min}}"), "");
+    let mut job = run(world, &spec);
+    signal(ready(world, "dnn0"), Signal::KILL);
     let at = sees(&mut job, "dnn0", "fail_over", None)["at"].as_i64().unwrap();
-    waits_for_line(&world, "dnn0.replica", "12");
+    waits_for_line(world, "dnn0.replica", "12");
     job.signal(Signal::TERM);
     // TZ is UTC here.
     let (seconds, millis) = (at / 1000 % 86_400, at % 1000);
@@ -83,12 +79,11 @@ fn report_names_the_time_of_a_fail_over_and_the_copy_that_was_awake() {
     ]);
 }
 
-#[test]
-fn report_of_a_pair_that_was_given_up_quotes_its_last_output() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn report_of_a_pair_that_was_given_up_quotes_its_last_output(world: &World) {
     let pair = "name: dnn0, main: [sh, -c, 'for i in 1 2 3 4 5 6 7; do echo \"{side} line $i\"; done; exit 3'], \
                 restart: {first: 1ms, most: 10min, attempts: 1}";
-    let ran = run(&world, &spec(&world, pair, "")).ends_with(90);
+    let ran = run(world, &spec(world, pair, "")).ends_with(90);
     let file = world.prefix().join(".holdfast/pairs/dnn0.replica.log");
     ran.prints(&[
         &format!("last lines of its replica, {}:\n      replica line 3\n", file.display()),
@@ -100,12 +95,11 @@ fn report_of_a_pair_that_was_given_up_quotes_its_last_output() {
 }
 
 #[test]
-fn live_view_shows_which_copies_are_awake() {
-    let world = World::new();
+fn live_view_shows_which_copies_are_awake(world: &World) {
     if std::process::Command::new("script").arg("--version").output().is_err() {
         holdfast_testkit::harness::ignore("script (util-linux), which provides a terminal");
     }
-    let spec = spec(&world, &format!("name: dnn0, main: {EXAMPLE}, restart: {{first: 10min, most: 10min}}"), "");
+    let spec = spec(world, &format!("name: dnn0, main: {EXAMPLE}, restart: {{first: 10min, most: 10min}}"), "");
     let mut command = world.command("script");
     let run = format!("'{}' run '{}'", env!("CARGO_BIN_EXE_holdfast"), spec.display());
     command.args(["-qefc", &run]).arg(world.path("screen")).env("TERM", "xterm");
@@ -115,7 +109,7 @@ fn live_view_shows_which_copies_are_awake() {
         world.wait(text, || screen().contains(text).then_some(()));
     };
     shows("running | mains 1, replicas 0, asleep 0, finished 0 | fail-overs 0");
-    signal(ready(&world, "dnn0"), Signal::KILL);
+    signal(ready(world, "dnn0"), Signal::KILL);
     sees(&mut job, "dnn0", "fail_over", None);
     shows("running | mains 0, replicas 1, asleep 0, finished 0 | fail-overs 1, missed");
     let orchestrator = world.state()["orchestrator"].as_u64().unwrap();

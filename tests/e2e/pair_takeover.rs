@@ -45,9 +45,8 @@ fn begun(world: &World) -> [u32; 2] {
 }
 
 #[test]
-fn changed_commands_and_policies_are_used_when_a_process_is_started_next() {
-    let world = World::new();
-    let [main, replica] = begun(&world);
+fn changed_commands_and_policies_are_used_when_a_process_is_started_next(world: &World) {
+    let [main, replica] = begun(world);
     // A shell does not find the program that runs the job by its name.
     let command = format!(
         r#"main: [sh, -c, 'echo "{{side}}: $GREETING"; exec "$0" "$@"', '{}', example, pair, "{{side}}", "{{index}}",
@@ -55,7 +54,7 @@ fn changed_commands_and_policies_are_used_when_a_process_is_started_next() {
         env!("CARGO_BIN_EXE_holdfast")
     );
     let changed = spec(
-        &world,
+        world,
         "changed.yaml",
         &[
             (r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#, &command),
@@ -66,38 +65,36 @@ fn changed_commands_and_policies_are_used_when_a_process_is_started_next() {
     );
     let dry = world.holdfast(["run", "--dry-run", changed.to_str().unwrap()]);
     world.run(dry).with_code(0).prints(&["would take over job"]);
-    let mut job = run(&world, &changed);
+    let mut job = run(world, &changed);
     job.sees_event("pairs_taken_over");
     // They go on as they are.
-    assert_eq!(waits_for_state(&world, 0, "main", "awake"), main);
-    assert_eq!(waits_for_state(&world, 0, "replica", "asleep"), replica);
+    assert_eq!(waits_for_state(world, 0, "main", "awake"), main);
+    assert_eq!(waits_for_state(world, 0, "replica", "asleep"), replica);
     let app = sees(&mut job, "app1", "job_started", None)["pid"].as_u64().unwrap();
     signal(u32::try_from(app).unwrap(), Signal::KILL);
-    world.wait("the new command of the job", || (printed(&world, "app1") == "app: after\n").then_some(()));
+    world.wait("the new command of the job", || (printed(world, "app1") == "app: after\n").then_some(()));
     // The main returns by the new policy; by the old one, it would in ten minutes.
     signal(main, Signal::KILL);
     sees(&mut job, "dnn0", "fail_back", None);
-    let ran = job.ends_with(0);
-    ran.prints(&[
+    job.ends_with(0).prints(&[
         "the spec has changed for dnn0, app1, replication: used when a process is started next",
         "the spec has changed for dnn0: used from now on",
     ]);
-    assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\nmain: after\n13\n15\n18\n");
+    assert_eq!(printed(world, "dnn0.main"), "1\n3\n6\nmain: after\n13\n15\n18\n");
     // The replica that took over had been started before.
-    assert!(printed(&world, "dnn0.replica").starts_with("7\n9\n12\n"), "{}", printed(&world, "dnn0.replica"));
+    assert!(printed(world, "dnn0.replica").starts_with("7\n9\n12\n"), "{}", printed(world, "dnn0.replica"));
 }
 
 #[test]
-fn changed_number_of_missed_heartbeats_counts_for_the_copy_that_is_awake() {
-    let world = World::new();
+fn changed_number_of_missed_heartbeats_counts_for_the_copy_that_is_awake(world: &World) {
     // A main that hangs would be found after more than an hour.
-    let patient = spec(&world, "job.yaml", &[("misses: 200", "misses: 1000000")]);
-    let job = run(&world, &patient);
-    let main = ready(&world, "dnn0");
+    let patient = spec(world, "job.yaml", &[("misses: 200", "misses: 1000000")]);
+    let job = run(world, &patient);
+    let main = ready(world, "dnn0");
     job.killed();
     signal(main, Signal::STOP);
     let changes = [("misses: 200", "misses: 300"), ("restart: {first: 10min", "restart: {first: 1s")];
-    let mut job = run(&world, &spec(&world, "changed.yaml", &changes));
+    let mut job = run(world, &spec(world, "changed.yaml", &changes));
     let fail_over = sees(&mut job, "dnn0", "fail_over", None);
     assert_eq!(fail_over["cause"], "hang", "{fail_over}");
     assert!(fail_over["misses"].as_u64() >= Some(300), "{fail_over}");
@@ -108,14 +105,13 @@ fn changed_number_of_missed_heartbeats_counts_for_the_copy_that_is_awake() {
 }
 
 #[test]
-fn agent_that_dies_after_the_change_goes_on_with_it() {
-    let world = World::new();
-    let [main, _] = begun(&world);
+fn agent_that_dies_after_the_change_goes_on_with_it(world: &World) {
+    let [main, _] = begun(world);
     let changed =
-        spec(&world, "changed.yaml", &[("first: 10min", "first: 1s"), ("GREETING: before", "GREETING: after")]);
-    let mut job = run(&world, &changed);
+        spec(world, "changed.yaml", &[("first: 10min", "first: 1s"), ("GREETING: before", "GREETING: after")]);
+    let mut job = run(world, &changed);
     job.sees_event("pairs_taken_over");
-    job.sees("the agent of the first node", |event| event["event"] == "agent_ready" && event["node"] == "node0");
+    job.sees_where("agent_ready", "node", "node0");
     world.wait("the plan that the agent has saved", || {
         let saved = walk(&world.temporary()).into_iter().find(|path| path.ends_with("pairs/state"))?;
         fs::read_to_string(saved).ok()?.contains("after").then_some(())
@@ -140,9 +136,8 @@ fn walk(directory: &std::path::Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_running_copies_depend_on_cannot_be_changed() {
-    let world = World::new();
-    let [main, replica] = begun(&world);
+fn what_running_copies_depend_on_cannot_be_changed(world: &World) {
+    let [main, replica] = begun(world);
     let second = "{name: other, main: [holdfast]}";
     for (at, (before, after, message)) in [
         ("jobs:", &*format!("  - {second}\njobs:"), "the pair `other` is new"),
@@ -159,15 +154,15 @@ fn what_running_copies_depend_on_cannot_be_changed() {
     .into_iter()
     .enumerate()
     {
-        let changed = spec(&world, &format!("changed{at}.yaml"), &[(before, after)]);
-        run(&world, &changed).ends_with(78).prints(&[message, "restore that and run it again"]);
+        let changed = spec(world, &format!("changed{at}.yaml"), &[(before, after)]);
+        run(world, &changed).ends_with(78).prints(&[message, "restore that and run it again"]);
         let dry = world.holdfast(["run", "--dry-run", changed.to_str().unwrap()]);
         world.run(dry).with_code(78).prints(&[message]);
     }
     // Nothing was disturbed, and the job's own spec takes it over.
-    let mut job = run(&world, &world.path("job.yaml"));
+    let mut job = run(world, &world.path("job.yaml"));
     assert_eq!(job.sees_event("pairs_taken_over")["epoch"], 2);
-    assert_eq!(waits_for_state(&world, 0, "main", "awake"), main);
-    assert_eq!(waits_for_state(&world, 0, "replica", "asleep"), replica);
+    assert_eq!(waits_for_state(world, 0, "main", "awake"), main);
+    assert_eq!(waits_for_state(world, 0, "replica", "asleep"), replica);
     job.terminated();
 }

@@ -21,9 +21,8 @@ fn script(world: &World, script: &str) -> String {
 }
 
 #[test]
-fn scr_enable_0_launches_once_with_the_exit_code_of_the_program() {
-    let world = World::new();
-    let spec = script(&world, "echo rank $HOLDFAST_RANK of $HOLDFAST_RANKS, $SCR_ENABLE$HOLDFAST_SOCKET; exit 7");
+fn scr_enable_0_launches_once_with_the_exit_code_of_the_program(world: &World) {
+    let spec = script(world, "echo rank $HOLDFAST_RANK of $HOLDFAST_RANKS, $SCR_ENABLE$HOLDFAST_SOCKET; exit 7");
     let ran = world.run(world.holdfast(["run", &spec]).env("SCR_ENABLE", "0")).with_code(7);
     let mut lines: Vec<&str> = ran.out.lines().collect();
     lines.sort_unstable();
@@ -33,11 +32,10 @@ fn scr_enable_0_launches_once_with_the_exit_code_of_the_program() {
 }
 
 #[test]
-fn scr_enable_0_in_a_file_passes_signals_to_the_program() {
-    let world = World::new();
+fn scr_enable_0_in_a_file_passes_signals_to_the_program(world: &World) {
     let started = world.path("started");
     let spec = script(
-        &world,
+        world,
         &format!("trap 'exit 3' TERM; touch {}.$HOLDFAST_RANK; while :; do sleep 0.02; done", started.display()),
     );
     let conf = world.write("user.conf", "SCR_ENABLE=0\n");
@@ -48,9 +46,8 @@ fn scr_enable_0_in_a_file_passes_signals_to_the_program() {
 }
 
 #[test]
-fn user_name_and_job_id_name_the_directories_on_nodes() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn user_name_and_job_id_name_the_directories_on_nodes(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let mut running = world.start(job.command_line().env("SCR_USER_NAME", "alice").env("SCR_JOB_ID", "4711"));
     running.sees_checkpoint(4);
     assert_eq!(world.the("job_started")["job_id"], "4711");
@@ -68,15 +65,13 @@ fn bytes_of(world: &World, checkpoint: u64) -> u64 {
 }
 
 #[test]
-fn nodes_share_the_bandwidth_of_a_flush_in_the_background() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(8).flush("{every: 8, mode: async}");
+fn nodes_share_the_bandwidth_of_a_flush_in_the_background(world: &World) {
+    let job = Job::new(world, 0).holding_after(8).flush("{every: 8, mode: async}");
     let mut running = world.start(job.command_line().env("SCR_FLUSH_ASYNC_BW", "4000"));
     // The end of the job would wait for the flush, without its limit.
     running.sees_event("flushed");
-    job.go_on();
-    running.ends_with(0);
-    let (bytes, flushed) = (bytes_of(&world, 8), world.the("flushed"));
+    job.goes_on_to_its_end(running);
+    let (bytes, flushed) = (bytes_of(world, 8), world.the("flushed"));
     assert_eq!(flushed["checkpoint"], json!(8));
     let millis = flushed["millis"].as_u64().unwrap();
     // Were it the bandwidth of each node, it would take a quarter of this time.
@@ -85,14 +80,12 @@ fn nodes_share_the_bandwidth_of_a_flush_in_the_background() {
 }
 
 #[test]
-fn flush_in_the_background_uses_its_share_of_a_processor() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0).holding_after(8).flush("{every: 8, mode: async, bandwidth: 0}");
+fn flush_in_the_background_uses_its_share_of_a_processor(world: &World) {
+    let mut job = Job::new(world, 0).holding_after(8).flush("{every: 8, mode: async, bandwidth: 0}");
     job.size = "512x512";
     let mut running = world.start(job.command_line().env("SCR_FLUSH_ASYNC_PERCENT", "0.02"));
     running.sees_event("flushed");
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
     let millis = world.the("flushed")["millis"].as_u64().unwrap();
     // No processor copies the 512 KiB of a rank in less than 40 microseconds.
     assert!(millis >= 200, "{millis} ms");
@@ -100,9 +93,8 @@ fn flush_in_the_background_uses_its_share_of_a_processor() {
 }
 
 #[test]
-fn ranks_that_flush_or_fetch_one_at_a_time_save_and_restart_the_job() {
-    let world = World::new();
-    let job = Job::new(&world, 0).flush("{every: 4}").top("keep_cache: none").holding_after(4);
+fn ranks_that_flush_or_fetch_one_at_a_time_save_and_restart_the_job(world: &World) {
+    let job = Job::new(world, 0).flush("{every: 4}").top("keep_cache: none").holding_after(4);
     let mut running = world.start(job.command_line().env("SCR_FLUSH_WIDTH", "1"));
     running.sees_checkpoint(4);
     running.terminated();
@@ -114,9 +106,8 @@ fn ranks_that_flush_or_fetch_one_at_a_time_save_and_restart_the_job() {
 }
 
 #[test]
-fn scr_debug_shows_the_internal_log() {
-    let world = World::new();
-    let job = Job::new(&world, 0);
+fn scr_debug_shows_the_internal_log(world: &World) {
+    let job = Job::new(world, 0);
     let ran = world.start(job.command_line().env("SCR_DEBUG", "2")).ends_with(0);
     ran.prints(&["DEBUG holdfast::job::actions: action"]);
     // HOLDFAST_LOG says more exactly what is shown.
@@ -126,9 +117,8 @@ fn scr_debug_shows_the_internal_log() {
 }
 
 #[test]
-fn scr_log_enable_0_writes_no_event_log() {
-    let world = World::new();
-    let job = Job::new(&world, 1).faults("{node: 1, during: write, checkpoint: 3}");
+fn scr_log_enable_0_writes_no_event_log(world: &World) {
+    let job = Job::new(world, 1).faults("{node: 1, during: write, checkpoint: 3}");
     let ran = world.start(job.command_line().env("SCR_LOG_ENABLE", "0")).ends_with(0);
     ran.prints(&["node1 down"]);
     assert!(!ran.out.contains("  events"), "{}", ran.out);
@@ -141,9 +131,8 @@ fn scr_log_enable_0_writes_no_event_log() {
 }
 
 #[test]
-fn scr_global_restart_flushes_the_newest_checkpoint_and_restarts_from_the_prefix() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(5);
+fn scr_global_restart_flushes_the_newest_checkpoint_and_restarts_from_the_prefix(world: &World) {
+    let job = Job::new(world, 0).holding_after(5);
     let mut running = world.start(job.command_line().env("SCR_GLOBAL_RESTART", "1"));
     running.sees_checkpoint(5);
     assert_eq!(world.all("flushed").len(), 0);

@@ -30,25 +30,23 @@ fn plant(machines: &Machines<'_>, device: usize) {
     fs::set_permissions(&planted, fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-#[test]
-fn a_node_where_another_user_made_the_directory_of_the_user_is_down_with_the_reason() {
-    let world = World::unchecked();
-    let machines = Machines::new(&world);
+#[test(unchecked)]
+fn a_node_where_another_user_made_the_directory_of_the_user_is_down_with_the_reason(world: &World) {
+    let machines = Machines::new(world);
     let found = "/tmp/u belongs to user id 65534";
     let remedy = "have it removed, or choose another directory";
     plant(&machines, 0);
     for (control, why) in [("/tmp", "agent_not_started"), ("/run", "health")] {
-        run(&world, &machines, control, "/tmp").with_code(0).prints(&[ADDRESSES[0], found, remedy]);
+        run(world, &machines, control, "/tmp").with_code(0).prints(&[ADDRESSES[0], found, remedy]);
         let down = world.the("node_down");
         assert_eq!((&down["node"], &down["why"]), (&ADDRESSES[0].into(), &why.into()));
     }
     plant(&machines, 1);
     for control in ["/tmp", "/run"] {
-        let ran = run(&world, &machines, control, "/tmp").with_code(69);
-        ran.prints(&[ADDRESSES[0], ADDRESSES[1], found, remedy]);
+        run(world, &machines, control, "/tmp").with_code(69).prints(&[ADDRESSES[0], ADDRESSES[1], found, remedy]);
     }
     // What is to be done, where root does not remove it.
-    run(&world, &machines, "/run", "/run").with_code(0);
+    run(world, &machines, "/run", "/run").with_code(0);
     assert!(world.all("node_down").is_empty());
     for device in 0..2 {
         assert_eq!(fs::read_dir(machines.path(device, Path::new("/tmp/u"))).unwrap().count(), 0);

@@ -2,29 +2,27 @@
 //! temporary files, datasets and records. Nothing outside what is this user's is placed, replaced or removed.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, lchown};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use chrono::NaiveDate;
 use holdfast_core::prefix::{index, summary};
 use holdfast_core::store::{DirectoryName, PosixDataset, PosixStore};
 use holdfast_model::{CheckpointId, OutputPath};
-use holdfast_testkit::harness::ignore;
 use rustix::process::geteuid;
 
+use crate::foreign_directories::give_away;
 use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
 
-const OTHER: u32 = 65534;
 const PROGRAM: &str = "victim/run.sh";
 
 /// A job that halted after checkpoint 4, which is on the prefix.
 fn halted(world: &World) -> Job<'_> {
     let job = Job::new(world, 0).holding_after(4);
-    let running = job.reaches(4);
-    running.terminated();
+    job.reaches(4).terminated();
     pfs::assert_current(&world.prefix(), 4);
     fs::create_dir(world.prefix().join("victim")).unwrap();
     fs::write(world.prefix().join(PROGRAM), "of the victim").unwrap();
@@ -42,20 +40,19 @@ fn assert_intact(world: &World) {
 }
 
 #[test]
-fn a_directory_with_the_name_of_a_temporary_file_is_not_removed() {
-    let world = World::new();
-    let job = halted(&world);
+fn a_directory_with_the_name_of_a_temporary_file_is_not_removed(world: &World) {
+    let job = halted(world);
     let renamed = world.prefix().join(".hf-1.tmp");
     fs::rename(world.prefix().join("victim"), &renamed).unwrap();
     let long_ago = SystemTime::now() - Duration::from_secs(7 * 86_400);
     fs::File::open(&renamed).unwrap().set_modified(long_ago).unwrap();
     // Each changes the index, and removes what killed processes left.
-    let (done, printed) = index_command(&world, &["current", "--unset"]);
+    let (done, printed) = index_command(world, &["current", "--unset"]);
     assert!(done, "{printed}");
     job.go_on();
     job.run(0);
     let name = pfs::directory_of(&world.prefix(), 4).unwrap();
-    let (done, printed) = index_command(&world, &["delete", "--yes", name.file_name().unwrap().to_str().unwrap()]);
+    let (done, printed) = index_command(world, &["delete", "--yes", name.file_name().unwrap().to_str().unwrap()]);
     assert!(done, "{printed}");
     assert!(!name.exists(), "{}", name.display());
     assert_eq!(fs::read_to_string(renamed.join("run.sh")).unwrap(), "of the victim");
@@ -85,13 +82,6 @@ fn plant(world: &World, job_id: &str) -> (PathBuf, DirectoryName) {
     let store = PosixStore::open(world.prefix()).unwrap();
     index::update(&store, |index| index.add(CheckpointId(900), &name, flushed)).unwrap();
     (directory, name)
-}
-
-fn give_away(path: &Path) {
-    if !geteuid().is_root() {
-        ignore("giving a file to another user needs root");
-    }
-    lchown(path, Some(OTHER), Some(OTHER)).unwrap();
 }
 
 #[test]

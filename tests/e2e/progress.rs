@@ -87,8 +87,7 @@ fn goes_on_beyond_the_limit(progress: &str, source: &str, shown: &str) {
     go(&world);
     let mut running = start(&world, progress, "advance");
     (1..=3).for_each(|generation| lose_node_in(&world, &mut running, generation));
-    let ran = running.ends_with(0);
-    ran.prints(&[shown, "the job is finished"]);
+    running.ends_with(0).prints(&[shown, "the job is finished"]);
     let of_source = || (json!(source), 0);
     assert_eq!(recorded(&world)[..3], [of_source(), of_source(), of_source()]);
     let mut status = world.holdfast(["status", "--json", "--prefix"]);
@@ -165,17 +164,16 @@ fn orchestrator_that_takes_over_compares_output_with_the_launch() {
     orchestrator_that_takes_over_compares_with_the_launch(OUTPUT, "output");
 }
 
-#[test]
-fn files_that_cannot_be_listed_leave_the_count_unchanged() {
-    let world = World::unchecked();
-    go(&world);
+#[test(unchecked)]
+fn files_that_cannot_be_listed_leave_the_count_unchanged(world: &World) {
+    go(world);
     // A link to itself.
     fs::create_dir(world.path("state")).unwrap();
     std::os::unix::fs::symlink("loop", world.path("state/loop")).unwrap();
-    let mut running = start(&world, "{files: [\"state/l*\"]}", "advance");
-    (1..=3).for_each(|generation| lose_node_in(&world, &mut running, generation));
+    let mut running = start(world, "{files: [\"state/l*\"]}", "advance");
+    (1..=3).for_each(|generation| lose_node_in(world, &mut running, generation));
     running.ends_with(0).prints(&["it is not known whether generation 1 made progress", "state/loop"]);
-    assert_eq!(recorded(&world)[..3], [(Value::Null, 0), (Value::Null, 0), (Value::Null, 0)]);
+    assert_eq!(recorded(world)[..3], [(Value::Null, 0), (Value::Null, 0), (Value::Null, 0)]);
     assert_eq!(world.all("progress_unknown").len(), 3);
 }
 
@@ -184,20 +182,19 @@ fn record(world: &World) -> PathBuf {
     world.prefix().join(".holdfast/progress.json")
 }
 
-#[test]
-fn numbers_of_earlier_runs_count_until_the_job_is_finished() {
-    let world = World::unchecked();
-    go(&world);
-    let running = start(&world, OUTPUT, "repeat");
+#[test(unchecked)]
+fn numbers_of_earlier_runs_count_until_the_job_is_finished(world: &World) {
+    go(world);
+    let running = start(world, OUTPUT, "repeat");
     world.wait("the program", || world.path("waits.1").exists().then_some(()));
     running.terminated();
-    assert_eq!(recorded(&world), [(json!("output"), 0)]);
-    assert!(record(&world).exists());
-    let running = start(&world, OUTPUT, "repeat");
+    assert_eq!(recorded(world), [(json!("output"), 0)]);
+    assert!(record(world).exists());
+    let running = start(world, OUTPUT, "repeat");
     world.wait("the program", || world.path("waits.2").exists().then_some(()));
     running.terminated();
-    assert_eq!(recorded(&world)[1], (Value::Null, 1), "step 1 again");
+    assert_eq!(recorded(world)[1], (Value::Null, 1), "step 1 again");
     fs::write(world.path("state/step"), "3").unwrap();
-    start(&world, OUTPUT, "advance").ends_with(0);
-    assert!(!record(&world).exists(), "the job is finished");
+    start(world, OUTPUT, "advance").ends_with(0);
+    assert!(!record(world).exists(), "the job is finished");
 }

@@ -8,8 +8,7 @@ use serde_json::Value;
 use crate::world::World;
 
 #[test]
-fn quick_start_loses_two_nodes_and_has_the_result_of_one_process() {
-    let world = World::new();
+fn quick_start_loses_two_nodes_and_has_the_result_of_one_process(world: &World) {
     let spec = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart.yaml");
     // The steps take a fifth of the time.
     let spec = fs::read_to_string(spec).unwrap();

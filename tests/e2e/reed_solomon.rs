@@ -29,14 +29,13 @@ fn two_nodes_of_a_set_that_are_lost_at_once_are_rebuilt_for_a_relaunch() {
 }
 
 #[test]
-fn what_was_rebuilt_protects_from_the_next_losses() {
-    let world = World::new();
-    let mut job = job(&world, 4).holding_after(8);
+fn what_was_rebuilt_protects_from_the_next_losses(world: &World) {
+    let mut job = job(world, 4).holding_after(8);
     job.steps = 60;
     let job = losing(losing(job, &[0, 3], 3), &[1, 2], 8);
     let mut running = job.start();
     for node in ["node0", "node3", "node1", "node2"] {
-        running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
+        running.sees_where("node_down", "node", node);
     }
     job.finishes(running);
     let rebuilt: Vec<Value> = world.all("restarted").into_iter().map(|event| event["rebuilt"].clone()).collect();
@@ -44,51 +43,47 @@ fn what_was_rebuilt_protects_from_the_next_losses() {
     pfs::assert_current(&world.prefix(), 12);
 }
 
-#[test]
-fn three_lost_nodes_of_a_set_that_survives_two_are_named_as_the_reason_for_the_beginning() {
-    let world = World::unchecked();
-    let job = losing(job(&world, 3).holding_after(5), &[1, 2, 3], 5);
-    let last = run_with_losses(&job, &world, &[1, 2, 3]);
+#[test(unchecked)]
+fn three_lost_nodes_of_a_set_that_survives_two_are_named_as_the_reason_for_the_beginning(world: &World) {
+    let job = losing(job(world, 3).holding_after(5), &[1, 2, 3], 5);
+    let last = run_with_losses(&job, world, &[1, 2, 3]);
     assert_eq!((&last["checkpoint"], &last["source"]), (&Value::Null, &json!("fresh")));
     let reason = world.the("from_beginning")["reason"].as_str().unwrap().to_owned();
     let named = "three members of the RS set";
     assert!(reason.contains(named) && reason.ends_with("and it survives two; see `failures`"), "{reason}");
 }
 
-#[test]
-fn two_nodes_that_are_lost_during_the_drain_are_rebuilt_in_the_prefix_directory() {
-    let world = World::unchecked();
-    let halting = job(&world, 0).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
+#[test(unchecked)]
+fn two_nodes_that_are_lost_during_the_drain_are_rebuilt_in_the_prefix_directory(world: &World) {
+    let halting = job(world, 0).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
     halting.clone().faults("{node: 1, during: copy}").faults("{node: 2, during: copy}").run(75);
     let mut rebuilt: Vec<Value> = world.all("rebuilt_in_prefix").iter().map(|event| event["rank"].clone()).collect();
     rebuilt.sort_by_key(Value::as_u64);
     assert_eq!(rebuilt, [1, 2]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
-    let mut next = job(&world, 0);
+    let mut next = job(world, 0);
     next.heat.clone_from(&halting.heat);
     next.run(0);
     halting.assert_result();
     assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 4);
 }
 
-#[test]
-fn two_nodes_that_are_lost_during_the_drain_are_rebuilt_in_containers() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn two_nodes_that_are_lost_during_the_drain_are_rebuilt_in_containers(world: &World) {
     let container = |world| job(world, 0).checkpoint("drain: {container: {kind: sion, files: 2}}");
-    let halting = container(&world).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
+    let halting = container(world).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
     halting.clone().faults("{node: 0, during: copy}").faults("{node: 2, during: copy}").run(75);
     assert_eq!(world.all("rebuilt_in_prefix").len(), 2);
     pfs::assert_current(&world.prefix(), 4);
     let directory = pfs::current(&world.prefix()).unwrap();
     assert!(pfs::names(&directory).iter().any(|name| name == "holdfast-1.sion"));
     world.run(world.holdfast(["verify", directory.to_str().unwrap()])).with_code(0);
-    let mut next = container(&world);
+    let mut next = container(world);
     next.heat.clone_from(&halting.heat);
     next.run(0);
     halting.assert_result();
-    let last = world.all("restarted").pop().unwrap();
-    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+    world.assert_restarted(4, "fetched");
 }
 
 /// Removes the files of a rank from a drained directory.
@@ -101,17 +96,16 @@ fn remove_rank(directory: &Path, rank: u32) {
     }
 }
 
-#[test]
-fn index_add_rebuilds_two_ranks_and_refuses_three() {
-    let world = World::unchecked();
-    job(&world, 0).heat("--files-per-rank 2").top("halt: {checkpoints_left: 4}").run(75);
+#[test(unchecked)]
+fn index_add_rebuilds_two_ranks_and_refuses_three(world: &World) {
+    job(world, 0).heat("--files-per-rank 2").top("halt: {checkpoints_left: 4}").run(75);
     let directory = pfs::current(&world.prefix()).unwrap();
     let name = directory.file_name().unwrap().to_str().unwrap();
     let file = directory.join("1_of_4_in_0.rs");
     let header = world.run(world.holdfast(["inspect", "--json", file.to_str().unwrap()])).with_code(0).json();
     assert_eq!(header["header"]["FAILURES"], json!({"2": {}}), "{header:#}");
-    let verified = world.run(world.holdfast(["verify", file.to_str().unwrap()])).with_code(0);
-    verified.prints(&["1_of_4_in_0.rs: Reed-Solomon file: intact"]);
+    let ran = world.run(world.holdfast(["verify", file.to_str().unwrap()])).with_code(0);
+    ran.prints(&["1_of_4_in_0.rs: Reed-Solomon file: intact"]);
     let before = world.path("before");
     fs::create_dir(&before).unwrap();
     holdfast_testkit::copy_tree(&directory, &before).unwrap();
@@ -131,12 +125,11 @@ fn index_add_rebuilds_two_ranks_and_refuses_three() {
     world.run(world.holdfast(add)).with_code(65);
 }
 
-#[test]
-fn fewer_nodes_than_the_failures_need_are_reported_and_protect_as_far_as_they_can() {
-    let world = World::unchecked();
-    let mut job = losing(job(&world, 1).holding_after(5), &[1], 5);
+#[test(unchecked)]
+fn fewer_nodes_than_the_failures_need_are_reported_and_protect_as_far_as_they_can(world: &World) {
+    let mut job = losing(job(world, 1).holding_after(5), &[1], 5);
     (job.on, job.nodes, job.per_node) = (2, 3, 2);
-    let last = run_with_losses(&job, &world, &[1]);
+    let last = run_with_losses(&job, world, &[1]);
     assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(5), &json!([2, 3])), "{last}");
     let warned = world.events().iter().any(|event| {
         event.to_string().contains("RS was requested to survive 2 lost nodes of a set, but 2 sets have fewer members")
@@ -145,9 +138,8 @@ fn fewer_nodes_than_the_failures_need_are_reported_and_protect_as_far_as_they_ca
 }
 
 #[test]
-fn example_of_the_page_loses_two_nodes_and_continues() {
-    let world = World::new();
-    let events = pages::run_example(&world, "reed-solomon.md");
+fn example_of_the_page_loses_two_nodes_and_continues(world: &World) {
+    let events = pages::run_example(world, "reed-solomon.md");
     let last = events.iter().rfind(|event| event["event"] == "restarted").unwrap();
     assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(2), &json!([1, 3])), "{last}");
 }

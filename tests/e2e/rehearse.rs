@@ -25,13 +25,12 @@ fn assert_nothing_is_left(world: &World) {
     world.assert_nothing_is_left();
 }
 
-#[test]
-fn a_rehearsal_loses_a_node_restores_the_job_and_leaves_nothing() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn a_rehearsal_loses_a_node_restores_the_job_and_leaves_nothing(world: &World) {
     // The job would not end in the time of a test.
-    let mut job = Job::new(&world, 0).top("requeue: {command: [touch, requeued]}");
+    let mut job = Job::new(world, 0).top("requeue: {command: [touch, requeued]}");
     job.steps = 1_000_000;
-    let ran = rehearse(&world, &job, &["--json"], 0);
+    let ran = rehearse(world, &job, &["--json"], 0);
     let found = ran.json();
     assert_eq!((&found["injected"], &found["lost"][0]["node"]), (&json!(true), &json!("node1")), "{found}");
     assert_eq!((&found["restored"]["rebuilt"], &found["directory"]), (&json!([1]), &Value::Null), "{found}");
@@ -39,31 +38,28 @@ fn a_rehearsal_loses_a_node_restores_the_job_and_leaves_nothing() {
     assert!(found["next_checkpoint"].as_u64() > found["restored"]["checkpoint"].as_u64(), "{found}");
     ran.prints(&["the application runs as always", "nothing is submitted: `requeue` is left out"]);
     assert!(!world.path("requeued").exists());
-    assert_nothing_is_left(&world);
+    assert_nothing_is_left(world);
 }
 
-#[test]
-fn a_rehearsal_ends_after_its_limit() {
-    let world = World::unchecked();
-    let mut job = Job::new(&world, 0);
+#[test(unchecked)]
+fn a_rehearsal_ends_after_its_limit(world: &World) {
+    let mut job = Job::new(world, 0);
     job.steps = 1_000_000;
-    let ran = rehearse(&world, &job, &["--after", "1000000", "--limit", "2s"], 69);
-    ran.prints(&["limit: the job is halted after 2s at the latest", "the fault was not injected: its moment did not"]);
-    assert_nothing_is_left(&world);
+    rehearse(world, &job, &["--after", "1000000", "--limit", "2s"], 69)
+        .prints(&["limit: the job is halted after 2s at the latest", "the fault was not injected: its moment did not"]);
+    assert_nothing_is_left(world);
 }
 
-#[test]
-fn the_results_of_the_disturbed_and_the_undisturbed_run_are_compared() {
-    let world = World::unchecked();
-    let mut job = Job::new(&world, 0);
+#[test(unchecked)]
+fn the_results_of_the_disturbed_and_the_undisturbed_run_are_compared(world: &World) {
+    let mut job = Job::new(world, 0);
     job.steps = 300;
-    let ran = rehearse(&world, &job, &["--after", "3", "--compare", "end.heat"], 0);
-    ran.prints(&[
+    rehearse(world, &job, &["--after", "3", "--compare", "end.heat"], 0).prints(&[
         "rehearsal of heat: the job survived the fault",
         "end.heat: identical to that of the undisturbed run",
     ]);
-    job_differs(&world);
-    assert_nothing_is_left(&world);
+    job_differs(world);
+    assert_nothing_is_left(world);
 }
 
 /// A program that writes the number of its launches is not the same after a relaunch.
@@ -85,50 +81,46 @@ fn job_differs(world: &World) {
     world.run(command).with_code(65).prints(&["its result differs: count"]);
 }
 
-#[test]
-fn a_rehearsal_whose_fault_never_comes_shows_nothing() {
-    let world = World::unchecked();
-    let ran = rehearse(&world, &Job::new(&world, 0), &["--after", "step 77777"], 69);
-    ran.prints(&["the fault was not injected: its moment did not come; nothing was shown"]);
-    assert_nothing_is_left(&world);
+#[test(unchecked)]
+fn a_rehearsal_whose_fault_never_comes_shows_nothing(world: &World) {
+    rehearse(world, &Job::new(world, 0), &["--after", "step 77777"], 69)
+        .prints(&["the fault was not injected: its moment did not come; nothing was shown"]);
+    assert_nothing_is_left(world);
 }
 
 #[test]
-fn a_rehearsal_without_a_protected_checkpoint_does_not_pass() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0).redundancy("[{scheme: local}]");
+fn a_rehearsal_without_a_protected_checkpoint_does_not_pass(world: &World) {
+    let mut job = Job::new(world, 0).redundancy("[{scheme: local}]");
     job.steps = 300;
-    let ran = rehearse(&world, &job, &["--keep"], 65);
-    ran.prints(&["no checkpoint survived the fault: the job started from the beginning", "kept"]);
-    let [directory] = &left(&world)[..] else { panic!("one directory is kept") };
+    rehearse(world, &job, &["--keep"], 65)
+        .prints(&["no checkpoint survived the fault: the job started from the beginning", "kept"]);
+    let [directory] = &left(world)[..] else { panic!("one directory is kept") };
     assert!(directory.join("disturbed/.holdfast/events.jsonl").is_file());
 }
 
-#[test]
-fn a_pause_and_a_killed_rank_can_be_rehearsed() {
-    let world = World::unchecked();
-    let mut job = Job::new(&world, 0);
+#[test(unchecked)]
+fn a_pause_and_a_killed_rank_can_be_rehearsed(world: &World) {
+    let mut job = Job::new(world, 0);
     job.steps = 1_000_000;
-    let ran = rehearse(&world, &job, &["--fault", "kill-rank"], 0);
-    ran.prints(&["`kill-rank` of rank 1 after checkpoint 1", "the job survived the fault"]);
-    let ran = rehearse(&world, &job, &["--fault", "action: pause, for: 200ms"], 0);
-    ran.prints(&["the job went on through the fault without a relaunch"]);
+    rehearse(world, &job, &["--fault", "kill-rank"], 0)
+        .prints(&["`kill-rank` of rank 1 after checkpoint 1", "the job survived the fault"]);
+    rehearse(world, &job, &["--fault", "action: pause, for: 200ms"], 0)
+        .prints(&["the job went on through the fault without a relaunch"]);
     for (options, message) in
         [(&["--fault", "node: 9"][..], "there is no node 9"), (&["--fault", "fill-cache"][..], "`bytes` is missing")]
     {
-        rehearse(&world, &job, options, 78).prints(&[message]);
+        rehearse(world, &job, options, 78).prints(&[message]);
     }
-    rehearse(&world, &job, &["--limit", "soon"], 64).prints(&["`--limit soon` is no time"]);
-    assert_nothing_is_left(&world);
+    rehearse(world, &job, &["--limit", "soon"], 64).prints(&["`--limit soon` is no time"]);
+    assert_nothing_is_left(world);
 }
 
-#[test]
-fn machines_are_rehearsed_only_with_permission() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn machines_are_rehearsed_only_with_permission(world: &World) {
     let spec =
         world.write("ssh.yaml", "job: heat\nallocation: {hosts: [n1, n2]}\nrun: {nodes: 2, command: ['true']}\n");
     let mut command = world.holdfast(["rehearse"]);
     command.arg(spec);
     world.run(command).with_code(78).prints(&["machines of `manager: ssh`; nothing was started"]);
-    assert_eq!(left(&world), Vec::<PathBuf>::new());
+    assert_eq!(left(world), Vec::<PathBuf>::new());
 }

@@ -23,98 +23,85 @@ fn submissions(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn next_allocation_is_submitted_once_after_the_drain() {
-    let world = World::new();
-    let job = noting(&world, Job::new(&world, 0).holding_after(4));
+fn next_allocation_is_submitted_once_after_the_drain(world: &World) {
+    let job = noting(world, Job::new(world, 0).holding_after(4));
     let running = job.reaches(4);
     running.terminated().prints(&["next allocation submitted by", "Submitted batch job 17"]);
-    let noted = submissions(&world);
+    let noted = submissions(world);
     assert!(matches!(&noted[..], [current] if current.ends_with(".4")), "{noted:?}");
     let events = world.events();
     let place = |name: &str| events.iter().position(|event| event["event"] == name).unwrap();
     assert!(place("drained") < place("requeued") && place("finished") < place("requeued"));
     assert_eq!(world.the("requeued")["message"], "Submitted batch job 17");
-    assert_eq!(counts(&world), [0], "a newer checkpoint is progress");
+    assert_eq!(counts(world), [0], "a newer checkpoint is progress");
 
     // Another run in the same allocation ends unfinished too: its successor is already submitted.
-    let mut running = job.start();
-    running.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
+    let running = job.start_to("restarted", "generation", 2);
     running.terminated().prints(&["an earlier run in this allocation did so"]);
-    assert_eq!((submissions(&world).len(), world.all("requeue_skipped").len()), (1, 1));
+    assert_eq!((submissions(world).len(), world.all("requeue_skipped").len()), (1, 1));
 
     // A finished job submits nothing.
     job.go_on();
     job.run(0);
-    assert_eq!(submissions(&world).len(), 1);
+    assert_eq!(submissions(world).len(), 1);
 }
 
-#[test]
-fn orchestrator_that_takes_over_submits_the_next_allocation_once() {
-    let world = World::unchecked();
-    let job = noting(&world, Job::new(&world, 0).holding_after(4));
+#[test(unchecked)]
+fn orchestrator_that_takes_over_submits_the_next_allocation_once(world: &World) {
+    let job = noting(world, Job::new(world, 0).holding_after(4));
     job.abandon_after(4);
-    let mut running = job.start();
-    running.sees_event("took_over");
+    let running = job.start_to_event("took_over");
     running.signal(Signal::USR1);
     running.ends_with(75);
-    assert_eq!((submissions(&world).len(), world.all("requeued").len()), (1, 1));
+    assert_eq!((submissions(world).len(), world.all("requeued").len()), (1, 1));
 }
 
-#[test]
-fn signal_before_the_launch_submits_the_next_allocation() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn signal_before_the_launch_submits_the_next_allocation(world: &World) {
     let before = "before: [{command: [sleep, \"600\"]}]";
-    let job = Job::new(&world, 0).top(before).top("requeue: {command: [sh, -c, echo called]}");
-    let mut running = job.start();
-    running.sees_event("job_started");
+    let job = Job::new(world, 0).top(before).top("requeue: {command: [sh, -c, echo called]}");
+    let running = job.start_to_event("job_started");
     running.terminated().prints(&["called"]);
     assert_eq!(world.the("requeued")["message"], "called");
 }
 
-#[test]
-fn command_that_fails_is_reported_and_tried_again_by_the_next_run() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn command_that_fails_is_reported_and_tried_again_by_the_next_run(world: &World) {
     let allowed = world.path("allowed");
     let script = format!("test -e {} || {{ echo 'no such partition' >&2; exit 1; }}", allowed.display());
-    let job = Job::new(&world, 0).holding_after(4).top(&format!("requeue: {{command: [sh, -c, {script:?}]}}"));
+    let job = Job::new(world, 0).holding_after(4).top(&format!("requeue: {{command: [sh, -c, {script:?}]}}"));
     let running = job.reaches(4);
     running.signal(Signal::TERM);
-    let ran = running.ends_with(69);
-    ran.prints(&["the next allocation was not submitted", "no such partition", "exit code 69"]);
+    running.ends_with(69).prints(&["the next allocation was not submitted", "no such partition", "exit code 69"]);
     assert!(world.the("requeue_failed")["reason"].as_str().unwrap().contains("no such partition"));
     assert_eq!(world.all("requeued").len(), 0);
 
     fs::write(&allowed, "").unwrap();
-    let mut running = job.start();
-    running.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
-    running.terminated();
+    job.start_to("restarted", "generation", 2).terminated();
     assert_eq!((world.all("requeued").len(), world.all("requeue_failed").len()), (1, 1));
 }
 
-#[test]
-fn failed_application_submits_nothing() {
-    let world = World::unchecked();
-    let mut job = noting(&world, Job::new(&world, 0)).top("relaunch: {attempts: 0}");
+#[test(unchecked)]
+fn failed_application_submits_nothing(world: &World) {
+    let mut job = noting(world, Job::new(world, 0)).top("relaunch: {attempts: 0}");
     job.heat = vec!["--no-such-option".to_owned()];
     job.run(90);
-    assert!(submissions(&world).is_empty());
+    assert!(submissions(world).is_empty());
     assert_eq!(world.all("requeued").len(), 0);
 }
 
-#[test]
-fn command_that_does_not_exist_is_refused_before_anything_is_started() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).top("requeue: {command: [no-such-sbatch, job.sbatch]}");
+#[test(unchecked)]
+fn command_that_does_not_exist_is_refused_before_anything_is_started(world: &World) {
+    let job = Job::new(world, 0).top("requeue: {command: [no-such-sbatch, job.sbatch]}");
     job.run(78).prints(&["no-such-sbatch", "requeue.command"]);
-    let job = Job::new(&world, 0).top("requeue: {slurm: true}");
+    let job = Job::new(world, 0).top("requeue: {slurm: true}");
     job.run(78).prints(&["`slurm` has no effect with `manager: local`"]);
     assert_eq!(world.all("job_started"), Vec::<serde_json::Value>::new());
 }
 
-#[test]
-fn killed_while_it_submits_it_does_not_submit_again() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).holding_after(4);
+#[test(unchecked)]
+fn killed_while_it_submits_it_does_not_submit_again(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let called = world.path("called");
     let script = format!("echo called >> {}; sleep 600", called.display());
     let job = job.top(&format!("requeue: {{command: [sh, -c, {script:?}]}}"));
@@ -123,9 +110,7 @@ fn killed_while_it_submits_it_does_not_submit_again() {
     world.wait("the command", || called.exists().then_some(()));
     running.killed();
     world.kill(|line| line.contains("sleep 600"));
-    let mut running = job.start();
-    running.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
-    running.terminated();
+    job.start_to("restarted", "generation", 2).terminated();
     assert_eq!(fs::read_to_string(&called).unwrap(), "called\n");
     assert_eq!(world.all("requeue_skipped").len(), 1);
 }
@@ -160,30 +145,28 @@ fn counts(world: &World) -> Vec<u64> {
 }
 
 #[test]
-fn chain_of_allocations_without_progress_ends_after_three() {
-    let world = World::new();
-    plain_allocation(&world, "}", 75, || ());
-    plain_allocation(&world, "}", 75, || ());
-    plain_allocation(&world, "}", 91, || ()).prints(&[
+fn chain_of_allocations_without_progress_ends_after_three(world: &World) {
+    plain_allocation(world, "}", 75, || ());
+    plain_allocation(world, "}", 75, || ());
+    plain_allocation(world, "}", 91, || ()).prints(&[
         "the next allocation was not submitted: 3 allocations in a row (requeue.no_progress_limit) made no progress",
         "exit code 91",
     ]);
-    assert_eq!((submissions(&world).len(), counts(&world)), (2, vec![1, 2]));
+    assert_eq!((submissions(world).len(), counts(world)), (2, vec![1, 2]));
     assert_eq!(world.the("requeue_ended")["allocations"], 3);
     // A user who starts the job again begins another chain.
-    plain_allocation(&world, "}", 75, || ());
-    assert_eq!(counts(&world), [1, 2, 1]);
+    plain_allocation(world, "}", 75, || ());
+    assert_eq!(counts(world), [1, 2, 1]);
 }
 
 #[test]
-fn progress_in_an_allocation_starts_the_count_of_the_chain_again() {
-    let world = World::new();
+fn progress_in_an_allocation_starts_the_count_of_the_chain_again(world: &World) {
     let state = world.path("state");
     let keys = format!(", no_progress_limit: 2}}\nprogress: {{files: [{state:?}]}}");
     let writes = || fs::write(&state, "more").unwrap();
-    plain_allocation(&world, &keys, 75, || ());
-    plain_allocation(&world, &keys, 75, writes);
-    plain_allocation(&world, &keys, 75, || ());
-    assert_eq!(counts(&world), [1, 0, 1]);
-    plain_allocation(&world, &keys, 91, || ()).prints(&["2 allocations in a row"]);
+    plain_allocation(world, &keys, 75, || ());
+    plain_allocation(world, &keys, 75, writes);
+    plain_allocation(world, &keys, 75, || ());
+    assert_eq!(counts(world), [1, 0, 1]);
+    plain_allocation(world, &keys, 91, || ()).prints(&["2 allocations in a row"]);
 }

@@ -317,27 +317,24 @@ fn resumed_drain_repairs_copied_files() {
 }
 
 #[test]
-fn does_not_rebuild_from_file_with_wrong_checksum() {
-    let world = World::new();
-    let nodes = Nodes::lay_out(&world, "a-xor4/crc-on-copy", &[0, 1, 3]);
+fn does_not_rebuild_from_file_with_wrong_checksum(world: &World) {
+    let nodes = Nodes::lay_out(world, "a-xor4/crc-on-copy", &[0, 1, 3]);
     let survivor = nodes.cached(1).into_iter().find(|path| path.ends_with("rank_1.ckpt")).unwrap();
     damage(&survivor, "seek=500");
     nodes.drain(&[]).with_code(65).prints(&["not complete"]);
     assert_eq!(pfs::indexed(&world.prefix())[&1], Some(false));
-    assert!(!drained(&world, 1).join("rank_2.ckpt").exists(), "rank 2 was computed from a damaged file");
+    assert!(!drained(world, 1).join("rank_2.ckpt").exists(), "rank 2 was computed from a damaged file");
     assert_eq!(pfs::current_id(&world.prefix()), None);
 }
 
 #[test]
-fn one_damaged_file_does_not_exclude_its_node() {
-    let world = World::new();
+fn one_damaged_file_does_not_exclude_its_node(world: &World) {
     // Node 1 has ranks 2 and 3, of two sets; a file of rank 2 and node 3, with a member of each set, are lost.
-    let nodes = Nodes::lay_out(&world, "b-xor4-2groups/killed-before-flush", &[0, 1, 2]);
+    let nodes = Nodes::lay_out(world, "b-xor4-2groups/killed-before-flush", &[0, 1, 2]);
     let lost = nodes.cached(3).into_iter().find(|path| path.ends_with("aa_first.dat")).unwrap();
     fs::remove_file(lost).unwrap();
-    let ran = nodes.drain(&["--checkpoint", "3"]).with_code(65);
-    ran.prints(&["not complete"]);
-    let there = pfs::names(&drained(&world, 3));
+    nodes.drain(&["--checkpoint", "3"]).with_code(65).prints(&["not complete"]);
+    let there = pfs::names(&drained(world, 3));
     // All other files of node 1 were saved: rank 3, whose set is complete again, and the intact files of rank 2.
     for name in ["rank_3.0.ckpt", "rank_3.1.ckpt", "rank_3.2.ckpt", "zz_last.dat", "mid.dat"] {
         assert!(there.iter().any(|other| other == name), "{name} is not in {there:?}");
@@ -345,15 +342,14 @@ fn one_damaged_file_does_not_exclude_its_node() {
 }
 
 #[test]
-fn rebuilds_only_rank_of_damaged_file() {
+fn rebuilds_only_rank_of_damaged_file(world: &World) {
     let drain = drains().into_iter().find(|drain| drain.name.ends_with("multi-cache-file-lost-on-up-node")).unwrap();
-    let world = World::new();
-    let nodes = Nodes::lay_out(&world, &drain.source, &drain.present);
+    let nodes = Nodes::lay_out(world, &drain.source, &drain.present);
     drain.damage_cache(&nodes);
     let document = nodes.drain(&["--json"]).with_code(0).json();
     assert_eq!(document["rebuilt_ranks"], serde_json::json!([2]));
     pfs::assert_current(&world.prefix(), drain.id);
-    let (ours, theirs) = (drained(&world, drain.id), drain.expected_directory());
+    let (ours, theirs) = (drained(world, drain.id), drain.expected_directory());
     assert_eq!(pfs::names(&ours), pfs::names(&theirs));
     // All but rank 3's XOR file, whose header SCR rewrote, and the files with its checksum.
     let rewritten = ["2_of_4_in_1.xor", "2_of_4_in_1.xor.scr", "summary.scr"];
@@ -366,10 +362,9 @@ fn rebuilds_only_rank_of_damaged_file() {
 }
 
 #[test]
-fn drains_newest_completable_checkpoint() {
-    let world = World::new();
+fn drains_newest_completable_checkpoint(world: &World) {
     // Checkpoint 3 lost two members; checkpoint 2 lost one node.
-    let nodes = Nodes::lay_out(&world, "a-xor4/killed-before-flush", &[0, 1, 2]);
+    let nodes = Nodes::lay_out(world, "a-xor4/killed-before-flush", &[0, 1, 2]);
     let lost = nodes.cached(3).into_iter().find(|path| path.ends_with("rank_1.ckpt")).unwrap();
     fs::remove_file(lost).unwrap();
     nodes.drain(&[]).with_code(0).prints(&["checkpoint 3 skipped", "checkpoint 2 is complete"]);
@@ -377,12 +372,11 @@ fn drains_newest_completable_checkpoint() {
 }
 
 #[test]
-fn saves_rebuildable_set_although_another_is_lost() {
+fn saves_rebuildable_set_although_another_is_lost(world: &World) {
     let drain = drains().into_iter().find(|drain| drain.name.ends_with("group0-loses-two-group4-loses-one")).unwrap();
-    let world = World::new();
-    Nodes::lay_out(&world, &drain.source, &drain.present).drain(&[]).with_code(65);
+    Nodes::lay_out(world, &drain.source, &drain.present).drain(&[]).with_code(65);
     assert_eq!(pfs::indexed(&world.prefix())[&drain.id], Some(false));
-    let summary = pfs::parsed(&drained(&world, drain.id).join("summary.scr"));
+    let summary = pfs::parsed(&drained(world, drain.id).join("summary.scr"));
     let listed: Vec<&String> = summary["CKPT"][drain.id.to_string()]["RANK"].as_object().unwrap().keys().collect();
     assert!(listed.iter().any(|rank| *rank == "4"), "{listed:?}");
     assert!(!listed.iter().any(|rank| ["0", "1"].contains(&rank.as_str())), "{listed:?}");
@@ -444,10 +438,9 @@ fn trees_with_several_descriptors_in_several_caches_are_drained() {
 }
 
 #[test]
-fn uses_newest_checkpoint_that_survives_node_loss() {
-    let world = World::new();
+fn uses_newest_checkpoint_that_survives_node_loss(world: &World) {
     // Checkpoint 5 is LOCAL, 4 is XOR, 2 is PARTNER.
-    let nodes = Nodes::lay_out(&world, "e-multi-descriptor/killed-before-flush", &[0, 1, 3]);
+    let nodes = Nodes::lay_out(world, "e-multi-descriptor/killed-before-flush", &[0, 1, 3]);
     nodes.drain(&[]).with_code(0).prints(&["checkpoint 5 skipped"]);
     pfs::assert_current(&world.prefix(), 4);
 }
@@ -470,11 +463,10 @@ fn drains_only_checkpoints_not_flushed_by_scr() {
 }
 
 #[test]
-fn recorded_run_of_scr_scripts_has_same_result() {
+fn recorded_run_of_scr_scripts_has_same_result(world: &World) {
     let source = "s-srun-end-to-end/drain-one-node-down";
-    let world = World::new();
     // Node 2 was down, node 4 a spare without files.
-    let nodes = Nodes::lay_out(&world, source, &[0, 1, 3]);
+    let nodes = Nodes::lay_out(world, source, &[0, 1, 3]);
     nodes.drain(&[]).with_code(0);
     pfs::assert_current(&world.prefix(), 3);
     let (id, theirs) = drained_by_scr(source);
@@ -483,21 +475,19 @@ fn recorded_run_of_scr_scripts_has_same_result() {
 }
 
 #[test]
-fn drains_node_unreachable_in_round_1_as_scr_does() {
+fn drains_node_unreachable_in_round_1_as_scr_does(world: &World) {
     let source = "s-srun-end-to-end/drain-pdsh-failure";
     let (id, theirs) = drained_by_scr(source);
-    let world = World::new();
     // The tree is that after the drain: its flush file lists nothing to drain, so the checkpoint is named.
-    let nodes = Nodes::lay_out(&world, source, &[0, 1, 3]);
+    let nodes = Nodes::lay_out(world, source, &[0, 1, 3]);
     nodes.drain(&["--checkpoint", &id.to_string()]).with_code(0);
     pfs::assert_current(&world.prefix(), id);
     same_checkpoint(source, &pfs::current(&world.prefix()).unwrap(), &theirs);
 }
 
 #[test]
-fn does_not_drain_files_of_another_job() {
+fn does_not_drain_files_of_another_job(world: &World) {
     // The application is a script that leaves the files of another job's library.
-    let world = World::new();
     let source = fixtures("scr").join("a-xor4/killed-before-flush/tree");
     let script = format!(
         "set -e; d=$TMPDIR/holdfast-*/nodes/$HOLDFAST_NODE/tmp/u; mkdir -p $d; \

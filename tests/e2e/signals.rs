@@ -46,14 +46,13 @@ fn ends_on(sent: Signal, name: &str) {
 }
 
 #[test]
-fn leader_agent_that_is_restarted_still_halts_the_ranks() {
-    let world = World::new();
-    let job = Job::new(&world, 0).grace("10min").holding_after(4);
+fn leader_agent_that_is_restarted_still_halts_the_ranks(world: &World) {
+    let job = Job::new(world, 0).grace("10min").holding_after(4);
     let mut running = job.reaches(4);
     running.signal(Signal::TERM);
     running.sees_event("halt_requested");
     signal(world.agent_pid("node0"), Signal::KILL);
-    running.sees("the restarted agent", |event| event["event"] == "agent_ready" && event["again"] == true);
+    running.sees_where("agent_ready", "again", true);
     job.go_on();
     let ran = running.ends_with(75);
     // Ranks to which the answer to checkpoint 4 was still on its way call the restarted agent again, and are halted
@@ -65,36 +64,32 @@ fn leader_agent_that_is_restarted_still_halts_the_ranks() {
 }
 
 #[test]
-fn ranks_that_reach_no_checkpoint_are_ended_after_grace() {
-    let world = World::new();
-    let job = Job::new(&world, 0).grace("500ms").holding_after(4);
+fn ranks_that_reach_no_checkpoint_are_ended_after_grace(world: &World) {
+    let job = Job::new(world, 0).grace("500ms").holding_after(4);
     let running = job.reaches(4);
     running.terminated().prints(&["SIGTERM to the ranks", "checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
 }
 
 #[test]
-fn program_without_api_handles_sigterm_itself() {
-    let world = World::new();
-    let script = Script::start(&world, SAVES, "10min");
+fn program_without_api_handles_sigterm_itself(world: &World) {
+    let script = Script::start(world, SAVES, "10min");
     script.running.signal(Signal::TERM);
     script.running.ends_with(75).prints(&["halted by SIGTERM"]);
-    assert_saved(&world);
+    assert_saved(world);
 }
 
 #[test]
-fn program_that_ignores_sigterm_is_killed_after_grace() {
-    let world = World::new();
-    let script = Script::start(&world, "", "500ms");
+fn program_that_ignores_sigterm_is_killed_after_grace(world: &World) {
+    let script = Script::start(world, "", "500ms");
     script.running.signal(Signal::TERM);
     script.running.ends_with(75).prints(&["halted by SIGTERM"]);
     assert_eq!(world.the("ranks_terminated")["within_ms"], 500);
 }
 
 #[test]
-fn second_signal_kills_ranks_and_drains() {
-    let world = World::new();
-    let job = Job::new(&world, 0).grace("10min").holding_after(4);
+fn second_signal_kills_ranks_and_drains(world: &World) {
+    let job = Job::new(world, 0).grace("10min").holding_after(4);
     let mut running = job.reaches(4);
     running.signal(Signal::TERM);
     running.sees_event("halt_requested");
@@ -103,25 +98,21 @@ fn second_signal_kills_ranks_and_drains() {
 }
 
 #[test]
-fn third_signal_ends_job_immediately() {
-    let world = World::new();
+fn third_signal_ends_job_immediately(world: &World) {
     // A node that does not answer and is not down yet: the drain waits for it.
-    let mut job = Job::new(&world, 0).grace("10min").holding_after(4);
+    let mut job = Job::new(world, 0).grace("10min").holding_after(4);
     job.down_after = "10min";
     let mut running = job.reaches(4);
     signal(world.agent_pid("node2"), Signal::STOP);
     for number in 1..=3 {
         running.signal(Signal::TERM);
-        running.sees("the signal", |event| event["event"] == "signal" && event["number"] == number);
+        running.sees_where("signal", "number", number);
     }
     running.ends_with(75).prints(&["again: ending at once, without a drain"]);
 }
 
 #[test]
-fn signal_before_launch_ends_job() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    running.sees_event("job_started");
-    running.terminated();
+fn signal_before_launch_ends_job(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
+    job.start_to_event("job_started").terminated();
 }

@@ -19,8 +19,7 @@ fn failed_attempts(settings: &str) -> Vec<String> {
     // Many small pieces: the agent is stopped before it has sent the last one.
     let mut job = Job::new(&world, 0).checkpoint("piece_size: 4KiB").checkpoint(settings).health("replace_after: 1h");
     (job.size, job.steps, job.every) = ("2048x4096", 1, 1);
-    let mut running = job.start();
-    running.sees_event("generation_launched");
+    let mut running = job.start_to_event("generation_launched");
     let (root, agent) = (world.node_root("node2"), world.agent_pid("node2"));
     world.wait("the XOR file", || {
         files_below(&root).iter().any(|path| path.extension().is_some_and(|it| it == "xor")).then_some(())

@@ -19,9 +19,8 @@ fn run(world: &World, command: &str, keys: &str) -> String {
     format!("{}{}", ran.out, ran.err)
 }
 
-#[test]
-fn program_that_never_calls_the_api_is_reported_while_it_runs_and_at_the_end() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn program_that_never_calls_the_api_is_reported_while_it_runs_and_at_the_end(world: &World) {
     let gone = world.path("reported");
     // It ends when it was reported.
     let command = format!("until [ -e {} ]; do sleep 0.05; done", gone.display());
@@ -34,11 +33,9 @@ fn program_that_never_calls_the_api_is_reported_while_it_runs_and_at_the_end() {
     let event = running.sees_event("api_not_called");
     assert_eq!(event["generation"], 1);
     std::fs::write(gone, "").unwrap();
-    let ran = running.ends_with(0);
-    ran.prints(&["no rank has called the checkpoint API", "`checkpoint.source`", NOTHING]);
+    running.ends_with(0).prints(&["no rank has called the checkpoint API", "`checkpoint.source`", NOTHING]);
     assert_eq!(world.all("api_not_called").len(), 1);
-    let status = world.run(world.holdfast(["status", spec.to_str().unwrap()])).with_code(0);
-    status.prints(&[NOTHING]);
+    world.run(world.holdfast(["status", spec.to_str().unwrap()])).with_code(0).prints(&[NOTHING]);
 }
 
 #[test]
@@ -55,14 +52,13 @@ fn nothing_is_said_of_programs_that_call_the_api_or_need_not() {
     assert!(run(&World::unchecked(), "exit 0", "").contains(NOTHING));
 }
 
-#[test]
-fn ranks_that_hang_before_their_first_call_after_a_relaunch_are_reported() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn ranks_that_hang_before_their_first_call_after_a_relaunch_are_reported(world: &World) {
     let gone = world.path("reported");
     let script =
         format!("test $HOLDFAST_GENERATION = 1 || until test -e {}; do sleep 0.05; done; exec \"$@\"", gone.display());
     let command = format!("command: [sh, -c, '{script}', sh, {:?}, ", env!("CARGO_BIN_EXE_holdfast"));
-    let job = Job::new(&world, 1).health("silent_api_after: 3s").faults("{node: 1, after_checkpoint: 2}");
+    let job = Job::new(world, 1).health("silent_api_after: 3s").faults("{node: 1, after_checkpoint: 2}");
     let mut running = world.start_spec(&job.yaml().replace("command: [\"holdfast\", ", &command));
     let event = running.sees_event("api_not_called");
     assert_eq!((&event["generation"], &event["called_before"]), (&json!(2), &json!(true)));
@@ -74,9 +70,8 @@ fn ranks_that_hang_before_their_first_call_after_a_relaunch_are_reported() {
     job.assert_result();
 }
 
-#[test]
-fn program_of_another_library_than_the_source_is_for_is_refused() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn program_of_another_library_than_the_source_is_for_is_refused(world: &World) {
     std::fs::write(world.path("main.c"), "int FTI_Status(void); int main(void) { return FTI_Status(); }").unwrap();
     let program = world.path("program");
     let library = library_directory().join("libfti.so");

@@ -36,10 +36,9 @@ impl<'a> DiskOfNode<'a> {
     }
 }
 
-#[test]
-fn node_is_down_when_its_disk_has_hung_for_the_limit() {
-    let world = World::unchecked();
-    let DiskOfNode { job, mut disk, mut running } = DiskOfNode::start(&world, "1s");
+#[test(unchecked)]
+fn node_is_down_when_its_disk_has_hung_for_the_limit(world: &World) {
+    let DiskOfNode { job, mut disk, mut running } = DiskOfNode::start(world, "1s");
     disk.freeze();
     let down = running.sees_event("node_down");
     assert_eq!((&down["node"], &down["why"]), (&"node1".into(), &"health".into()), "{down}");
@@ -47,12 +46,10 @@ fn node_is_down_when_its_disk_has_hung_for_the_limit() {
     assert!(fault.starts_with("/ssd/u/scr."), "{fault}");
     assert!(fault.contains("its file system has not responded for 1."), "{fault}");
     assert!(fault.ends_with("(health.disk_timeout)"), "{fault}");
-    running.sees("the relaunch", |event| event["event"] == "generation_launched" && event["generation"] == 2);
+    running.sees_where("generation_launched", "generation", 2);
     disk.thaw();
-    job.go_on();
-    running.ends_with(0);
+    job.finishes(running);
     assert_eq!(world.all("node_down").len(), 1);
-    job.assert_result();
 }
 
 /// Reads from a block device, until it is dropped.
@@ -82,10 +79,8 @@ fn assert_hang_loses_no_node(disk_timeout: &str, is_busy: bool) {
     std::thread::sleep(Duration::from_secs(4));
     disk.thaw();
     drop(reader);
-    job.go_on();
-    running.ends_with(0);
+    job.finishes(running);
     world.assert_nothing_lost();
-    job.assert_result();
 }
 
 #[test]

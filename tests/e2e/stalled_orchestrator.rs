@@ -38,9 +38,8 @@ impl Drop for Load {
 }
 
 #[test]
-fn stopped_orchestrator_loses_no_agent() {
-    let world = World::new();
-    let mut job = Job::new(&world, 2).holding_after(4);
+fn stopped_orchestrator_loses_no_agent(world: &World) {
+    let mut job = Job::new(world, 2).holding_after(4);
     job.down_after = DOWN_AFTER;
     let mut running = job.reaches(4);
     running.signal(Signal::STOP);
@@ -48,16 +47,13 @@ fn stopped_orchestrator_loses_no_agent() {
     running.signal(Signal::CONT);
     let stalled = running.sees_event("orchestrator_stalled");
     assert!(stalled["millis"].as_u64().unwrap() >= 4000, "{stalled}");
-    job.go_on();
-    running.ends_with(0);
+    job.finishes(running);
     world.assert_nothing_lost();
-    job.assert_result();
 }
 
-#[test]
-fn node_lost_while_orchestrator_is_stopped_is_replaced() {
-    let world = World::unchecked();
-    let mut job = Job::new(&world, 1).holding_after(4);
+#[test(unchecked)]
+fn node_lost_while_orchestrator_is_stopped_is_replaced(world: &World) {
+    let mut job = Job::new(world, 1).holding_after(4);
     job.down_after = DOWN_AFTER;
     let mut running = job.reaches(4);
     running.signal(Signal::STOP);
@@ -65,17 +61,14 @@ fn node_lost_while_orchestrator_is_stopped_is_replaced() {
     std::thread::sleep(Duration::from_secs(2));
     running.signal(Signal::CONT);
     assert_eq!(running.sees_event("node_down")["node"], "node1");
-    job.go_on();
-    running.ends_with(0);
+    job.finishes(running);
     assert_eq!(world.all("node_down").len(), 1);
     assert_eq!(world.all("generation_launched").len(), 2);
-    job.assert_result();
 }
 
-#[test]
-fn stopped_agent_is_suspected_and_kept_when_it_answers_again() {
-    let world = World::unchecked();
-    let mut job = Job::new(&world, 0).holding_after(4).health("replace_after: 100s");
+#[test(unchecked)]
+fn stopped_agent_is_suspected_and_kept_when_it_answers_again(world: &World) {
+    let mut job = Job::new(world, 0).holding_after(4).health("replace_after: 100s");
     job.down_after = DOWN_AFTER;
     let mut running = job.reaches(4);
     let agent = world.agent_pid("node2");
@@ -86,16 +79,13 @@ fn stopped_agent_is_suspected_and_kept_when_it_answers_again() {
     assert!(line.contains("silent") && line.contains("is being checked"), "{line}");
     signal(agent, Signal::CONT);
     assert_eq!(running.sees_event("agent_answers")["node"], "node2");
-    job.go_on();
-    running.ends_with(0);
+    job.finishes(running);
     world.assert_nothing_lost();
-    job.assert_result();
 }
 
-#[test]
-fn silence_of_most_agents_restarts_none_that_exist() {
-    let world = World::unchecked();
-    let mut job = Job::new(&world, 0).holding_after(4).health("replace_after: 3s");
+#[test(unchecked)]
+fn silence_of_most_agents_restarts_none_that_exist(world: &World) {
+    let mut job = Job::new(world, 0).holding_after(4).health("replace_after: 3s");
     job.down_after = DOWN_AFTER;
     let mut running = job.reaches(4);
     let agents = ["node0", "node1", "node2"].map(|node| world.agent_pid(node));
@@ -103,18 +93,15 @@ fn silence_of_most_agents_restarts_none_that_exist() {
     assert_eq!(running.sees_event("most_agents_silent")["agents"], 4);
     std::thread::sleep(Duration::from_secs(4));
     agents.into_iter().for_each(|agent| signal(agent, Signal::CONT));
-    job.go_on();
-    running.ends_with(0);
+    job.finishes(running);
     world.assert_nothing_lost();
-    job.assert_result();
 }
 
-#[test]
-fn loaded_machine_loses_no_node() {
-    let world = World::unchecked();
-    let mut job = Job::new(&world, 2);
+#[test(unchecked)]
+fn loaded_machine_loses_no_node(world: &World) {
+    let mut job = Job::new(world, 2);
     job.down_after = DOWN_AFTER;
-    let _load = Load::start(&world, 12);
+    let _load = Load::start(world, 12);
     job.run(0);
     world.assert_nothing_lost();
     job.assert_result();
@@ -168,10 +155,8 @@ fn orchestrator_stopped_for_a_minute_loses_no_agent() {
         std::thread::sleep(Duration::from_secs(seconds));
         running.signal(Signal::CONT);
         let stalled = running.sees_event("orchestrator_stalled");
-        job.go_on();
-        running.ends_with(0);
+        job.finishes(running);
         world.assert_nothing_lost();
-        job.assert_result();
         println!(
             "stopped for {seconds} s ({} ms reported): no agent lost, no node down, one launch",
             stalled["millis"]

@@ -37,10 +37,8 @@ fn assert_hang_loses_nothing(stall: Duration, down_after: &'static str) {
     disk.freeze();
     std::thread::sleep(stall);
     disk.thaw();
-    job.go_on();
-    running.ends_with(0);
+    job.finishes(running);
     world.assert_nothing_lost();
-    job.assert_result();
 }
 
 #[test]
@@ -48,13 +46,12 @@ fn hanging_prefix_directory_loses_no_agent_node_or_run() {
     assert_hang_loses_nothing(STALL, DOWN_AFTER);
 }
 
-#[test]
-fn prefix_directory_that_hangs_before_the_first_launch_delays_it_and_loses_no_node() {
-    let world = World::unchecked();
-    let mut disk = Disk::mounted(&world, world.prefix());
+#[test(unchecked)]
+fn prefix_directory_that_hangs_before_the_first_launch_delays_it_and_loses_no_node(world: &World) {
+    let mut disk = Disk::mounted(world, world.prefix());
     let go_on = world.path("before-ends");
     let wait = format!("until [ -e {} ]; do sleep 0.01; done", go_on.display());
-    let mut job = Job::new(&world, 1).top(&format!("before: [{{command: [sh, -c, {wait:?}]}}]"));
+    let mut job = Job::new(world, 1).top(&format!("before: [{{command: [sh, -c, {wait:?}]}}]"));
     job.down_after = DOWN_AFTER;
     let running = job.start();
     world.wait("the command", || world.processes().iter().any(|(_, line)| line.contains("until [ -e")).then_some(()));
@@ -69,10 +66,9 @@ fn prefix_directory_that_hangs_before_the_first_launch_delays_it_and_loses_no_no
     job.assert_result();
 }
 
-#[test]
-fn agent_that_dies_alone_while_prefix_directory_hangs_is_replaced_and_its_ranks_go_on() {
-    let world = World::unchecked();
-    let (mut disk, job, mut running) = held(&world, DOWN_AFTER);
+#[test(unchecked)]
+fn agent_that_dies_alone_while_prefix_directory_hangs_is_replaced_and_its_ranks_go_on(world: &World) {
+    let (mut disk, job, mut running) = held(world, DOWN_AFTER);
     let agent = world.agent_pid("node1");
     disk.freeze();
     signal(agent, Signal::KILL);
@@ -80,9 +76,8 @@ fn agent_that_dies_alone_while_prefix_directory_hangs_is_replaced_and_its_ranks_
     world.wait("the loss of the agent", || output().contains("node1: agent lost").then_some(()));
     std::thread::sleep(STALL);
     disk.thaw();
-    running.sees("another agent", |event| event["event"] == "agent_ready" && event["again"] == true);
-    job.go_on();
-    running.ends_with(0);
+    running.sees_where("agent_ready", "again", true);
+    job.goes_on_to_its_end(running);
     assert_eq!(world.all("agent_lost").len(), 1);
     assert_eq!(world.all("node_down"), [] as [serde_json::Value; 0]);
     assert_eq!(world.all("generation_launched").len(), 1);
@@ -110,10 +105,9 @@ fn is_killed(pid: u32) -> bool {
     field("State:").starts_with('Z') || pending("ShdPnd:") || pending("SigPnd:")
 }
 
-#[test]
-fn detects_node_loss_while_prefix_directory_hangs() {
-    let world = World::unchecked();
-    let (mut disk, job, running) = held(&world, DOWN_AFTER);
+#[test(unchecked)]
+fn detects_node_loss_while_prefix_directory_hangs(world: &World) {
+    let (mut disk, job, running) = held(world, DOWN_AFTER);
     let root = world.node_root("node1");
     let of_node = root.to_string_lossy().into_owned();
     let agent = world.agent_pid("node1");
@@ -133,8 +127,7 @@ fn detects_node_loss_while_prefix_directory_hangs() {
     assert!(!output().contains("generation 2 launched"), "the launch waits for the journal");
     std::thread::sleep(STALL.saturating_sub(frozen.elapsed()));
     disk.thaw();
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
     let down = world.all("node_down");
     assert_eq!(down.len(), 1, "{down:?}");
     assert_eq!(world.all("generation_launched").len(), 2);
@@ -142,16 +135,15 @@ fn detects_node_loss_while_prefix_directory_hangs() {
     job.assert_result();
 }
 
-#[test]
-fn a_pipe_in_the_place_of_the_event_log_is_refused_without_waiting_for_a_reader() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn a_pipe_in_the_place_of_the_event_log_is_refused_without_waiting_for_a_reader(world: &World) {
     let own = world.prefix().join(".holdfast");
     fs::create_dir(world.prefix()).unwrap();
     fs::DirBuilder::new().create(&own).unwrap();
     fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let log = own.join("events.jsonl");
     mkfifoat(CWD, &log, Mode::from_raw_mode(0o600)).unwrap();
-    let job = Job::new(&world, 0);
+    let job = Job::new(world, 0);
     let ran = job.start().end();
     // Whatever reads the log now would wait.
     fs::remove_file(&log).unwrap();
@@ -162,9 +154,8 @@ fn a_pipe_in_the_place_of_the_event_log_is_refused_without_waiting_for_a_reader(
 /// The file system of the prefix directory is away for a while: the ranks go on, and no other prefix directory is made
 /// in its place.
 #[test]
-fn job_goes_on_while_its_prefix_directory_is_away() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0).flush("{every: 1}");
+fn job_goes_on_while_its_prefix_directory_is_away(world: &World) {
+    let mut job = Job::new(world, 0).flush("{every: 1}");
     (job.every, job.steps) = (10, 200);
     let job = job.holding_after(15);
     let yaml = job.yaml().replace("\"0\", \"--steps\"", "\"20ms\", \"--steps\"");

@@ -8,7 +8,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 
 use crate::job::Job;
-use crate::world::World;
+use crate::world::{Running, World};
 
 /// A full pipe.
 struct FullPipe {
@@ -57,9 +57,8 @@ fn assert_in_order(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn job_relaunches_and_finishes_while_output_is_blocked() {
-    let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 4}");
+fn job_relaunches_and_finishes_while_output_is_blocked(world: &World) {
+    let job = Job::new(world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 4}");
     let pipe = FullPipe::new();
     let (out, err) = (pipe.writer.try_clone().unwrap(), pipe.writer.try_clone().unwrap());
     let mut running = world.start_to(job.command_line(), out, err);
@@ -71,8 +70,8 @@ fn job_relaunches_and_finishes_while_output_is_blocked() {
     let text = pipe.read();
     running.ends_with(0);
     job.assert_result();
-    let first = printed(&world, 1, 0);
-    let second = printed(&world, 2, 0);
+    let first = printed(world, 1, 0);
+    let second = printed(world, 2, 0);
     let expected: Vec<&str> = first.lines().chain(second.lines()).collect();
     assert!(expected.len() > 2, "{expected:?}");
     assert_in_order(&text, &expected);
@@ -82,9 +81,8 @@ fn job_relaunches_and_finishes_while_output_is_blocked() {
     );
 }
 
-#[test]
-fn blocked_output_does_not_delay_ranks_and_loses_no_line() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn blocked_output_does_not_delay_ranks_and_loses_no_line(world: &World) {
     let spec = format!(
         "job: much\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\n\
          run: {{nodes: 1, ranks_per_node: 1, command: [seq, \"4000000\"]}}\n",
@@ -102,26 +100,30 @@ fn blocked_output_does_not_delay_ranks_and_loses_no_line() {
     assert!(numbers.iter().copied().eq(1..=4_000_000), "{} numbers", numbers.len());
 }
 
-#[test]
-fn signal_ends_wait_for_blocked_output() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0);
-    let pipe = FullPipe::new();
-    let (out, err) = (pipe.writer.try_clone().unwrap(), pipe.writer.try_clone().unwrap());
-    let mut running = world.start_to(job.command_line(), out, err);
-    running.sees_event("finished");
+/// A signal ends the wait for the output.
+#[track_caller]
+fn ends_after_signal(world: &World, mut running: Running<'_>) {
     world.wait("the end after a signal", || {
         running.signal(Signal::INT);
         (!running.is_running()).then_some(())
     });
     running.ends_with(0);
+}
+
+#[test(unchecked)]
+fn signal_ends_wait_for_blocked_output(world: &World) {
+    let job = Job::new(world, 0);
+    let pipe = FullPipe::new();
+    let (out, err) = (pipe.writer.try_clone().unwrap(), pipe.writer.try_clone().unwrap());
+    let mut running = world.start_to(job.command_line(), out, err);
+    running.sees_event("finished");
+    ends_after_signal(world, running);
     job.assert_result();
 }
 
-#[test]
-fn closed_output_pipe_keeps_exit_code() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).heat("--exit-at 7 --exit-code 5").top("relaunch: {attempts: 0}");
+#[test(unchecked)]
+fn closed_output_pipe_keeps_exit_code(world: &World) {
+    let job = Job::new(world, 0).heat("--exit-at 7 --exit-code 5").top("relaunch: {attempts: 0}");
     let FullPipe { reader, writer, .. } = FullPipe::new();
     drop(reader);
     let running = world.start_to(job.command_line(), writer.try_clone().unwrap(), writer);
@@ -139,12 +141,11 @@ fn shell_job(world: &World, ranks: u32, command: &str) -> std::process::Command 
     world.holdfast(["run".as_ref(), spec.as_os_str()])
 }
 
-#[test]
-fn all_output_of_fast_ranks_is_shown_in_the_order_of_each_rank() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn all_output_of_fast_ranks_is_shown_in_the_order_of_each_rank(world: &World) {
     let lines = 2_000_000;
     let command = format!("seq -f \"rank $HOLDFAST_RANK line %.0f\" 1 {lines}");
-    let text = world.run(shell_job(&world, 2, &command)).with_code(0).out;
+    let text = world.run(shell_job(world, 2, &command)).with_code(0).out;
     for rank in 0..2 {
         let label = format!("rank {rank} line ");
         let numbers = text.lines().filter_map(|line| line.strip_prefix(&label)?.parse::<u32>().ok());
@@ -152,30 +153,24 @@ fn all_output_of_fast_ranks_is_shown_in_the_order_of_each_rank() {
     }
 }
 
-#[test]
-fn line_of_a_megabyte_is_shown_as_one_line() {
-    let world = World::unchecked();
-    let text = world.run(shell_job(&world, 1, "head -c 1000000 /dev/zero | tr '\\0' x; echo .")).with_code(0).out;
+#[test(unchecked)]
+fn line_of_a_megabyte_is_shown_as_one_line(world: &World) {
+    let text = world.run(shell_job(world, 1, "head -c 1000000 /dev/zero | tr '\\0' x; echo .")).with_code(0).out;
     assert!(text.lines().any(|line| line.len() == 1_000_001), "{} lines", text.lines().count());
 }
 
-#[test]
-fn end_reports_how_much_output_is_only_in_the_files() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn end_reports_how_much_output_is_only_in_the_files(world: &World) {
     let pipe = FullPipe::new();
     let mut reader = pipe.reader.try_clone().unwrap();
     let err = fs::File::create(world.path("errors")).unwrap();
-    let command = shell_job(&world, 1, "seq 1 4000000");
+    let command = shell_job(world, 1, "seq 1 4000000");
     let mut running = world.start_to(command, pipe.writer.try_clone().unwrap(), err);
     // A part is read, and then nothing more.
     let mut read = vec![0; 3_000_001];
     reader.read_exact(&mut read).unwrap();
     running.sees_event("finished");
-    world.wait("the end after a signal", || {
-        running.signal(Signal::INT);
-        (!running.is_running()).then_some(())
-    });
-    running.ends_with(0);
+    ends_after_signal(world, running);
     let generation = world.prefix().join(".holdfast/generations/1");
     drop(pipe.writer);
     let mut rest = Vec::new();
@@ -191,20 +186,15 @@ fn end_reports_how_much_output_is_only_in_the_files() {
     assert_eq!((&event["bytes"], &event["directories"][0]), (&missing.into(), &generation.to_str().unwrap().into()));
 }
 
-#[test]
-fn reports_blocked_standard_output_on_standard_error() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0);
+#[test(unchecked)]
+fn reports_blocked_standard_output_on_standard_error(world: &World) {
+    let job = Job::new(world, 0);
     let pipe = FullPipe::new();
     let err = fs::File::create(world.path("errors")).unwrap();
     let mut running = world.start_to(job.command_line(), pipe.writer.try_clone().unwrap(), err);
     running.sees_event("finished");
     let errors = || fs::read_to_string(world.path("errors")).unwrap();
     world.wait("lines on the other stream", || errors().contains("the job is finished").then_some(()));
-    world.wait("the end after a signal", || {
-        running.signal(Signal::INT);
-        (!running.is_running()).then_some(())
-    });
-    running.ends_with(0);
+    ends_after_signal(world, running);
     assert!(errors().contains("cannot write to standard output"), "{}", errors());
 }

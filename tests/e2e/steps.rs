@@ -12,17 +12,17 @@ use crate::world::{Running, World};
 const LENGTHS: [(&str, u32); 2] = [("first", 40), ("second", 60)];
 
 /// Two steps of four ranks on four of five nodes; each waits after checkpoint 4 until the test lets it continue.
-struct TwoSteps<'a> {
+pub(crate) struct TwoSteps<'a> {
     world: &'a World,
     faults: &'static str,
 }
 
 impl<'a> TwoSteps<'a> {
-    fn new(world: &'a World) -> Self {
+    pub(crate) fn new(world: &'a World) -> Self {
         TwoSteps { world, faults: "[]" }
     }
 
-    fn start(&self) -> Running<'a> {
+    pub(crate) fn start(&self) -> Running<'a> {
         self.start_with(&[])
     }
 
@@ -51,7 +51,7 @@ impl<'a> TwoSteps<'a> {
         self.world.start(self.world.holdfast(["run"]).args(options).arg(spec))
     }
 
-    fn prefix(&self, step: &str) -> PathBuf {
+    pub(crate) fn prefix(&self, step: &str) -> PathBuf {
         self.world.prefix().join(step)
     }
 
@@ -63,18 +63,18 @@ impl<'a> TwoSteps<'a> {
         self.world.path(&format!("go-on.{step}"))
     }
 
-    fn go_on(&self, step: &str) {
+    pub(crate) fn go_on(&self, step: &str) {
         fs::write(self.gate(step), "").unwrap();
     }
 
-    fn all(&self, step: &str, event: &str) -> Vec<Value> {
+    pub(crate) fn all(&self, step: &str, event: &str) -> Vec<Value> {
         let events = self.world.events_of(&self.prefix(step)).into_iter();
         events.filter(|known| known["event"] == event).collect()
     }
 
     /// Waits until the step has written its fourth checkpoint: it waits there.
     #[track_caller]
-    fn holds(&self, step: &str) {
+    pub(crate) fn holds(&self, step: &str) {
         let protected = || self.all(step, "checkpoint_protected").iter().any(|event| event["checkpoint"] == 4);
         self.world.wait(&format!("checkpoint 4 of {step}"), || protected().then_some(()));
     }
@@ -118,10 +118,9 @@ impl<'a> TwoSteps<'a> {
     }
 }
 
-#[test]
-fn steps_share_agents_and_start_from_beginning() {
-    let world = World::unchecked();
-    let job = TwoSteps::new(&world);
+#[test(unchecked)]
+fn steps_share_agents_and_start_from_beginning(world: &World) {
+    let job = TwoSteps::new(world);
     let running = job.start();
     job.holds("first");
     let agents = job.agents("first");
@@ -141,10 +140,9 @@ fn steps_share_agents_and_start_from_beginning() {
     job.assert_results();
 }
 
-#[test]
-fn node_lost_in_one_step_is_not_used_in_the_next() {
-    let world = World::unchecked();
-    let job = TwoSteps { faults: "[{node: node1, after_checkpoint: 2}]", ..TwoSteps::new(&world) };
+#[test(unchecked)]
+fn node_lost_in_one_step_is_not_used_in_the_next(world: &World) {
+    let job = TwoSteps { faults: "[{node: node1, after_checkpoint: 2}]", ..TwoSteps::new(world) };
     let running = job.start();
     job.go_on("first");
     job.holds("second");
@@ -163,10 +161,9 @@ fn node_lost_in_one_step_is_not_used_in_the_next() {
     job.assert_results();
 }
 
-#[test]
-fn next_run_takes_over_second_step() {
-    let world = World::unchecked();
-    let job = TwoSteps::new(&world);
+#[test(unchecked)]
+fn next_run_takes_over_second_step(world: &World) {
+    let job = TwoSteps::new(world);
     let running = job.start();
     job.go_on("first");
     job.holds("second");
@@ -181,15 +178,19 @@ fn next_run_takes_over_second_step() {
     job.go_on("second");
     again.ends_with(0);
     assert_eq!(job.all("first", "took_over").len(), 0);
+    // Each orchestrator of a step logs the settings of that step.
+    let settings = |step| -> Vec<Value> { job.all(step, "settings_in_force") };
+    assert_eq!((settings("first").len(), settings("second").len()), (1, 2));
+    let of_first = settings("first")[0]["settings"].to_string();
+    assert!(of_first.contains("steps[0].run.nodes") && !of_first.contains("steps[1]"), "{of_first}");
     assert_eq!((job.all("second", "generation_launched").len(), agents.len()), (1, 5));
     job.assert_second_started_from_beginning();
     job.assert_results();
 }
 
-#[test]
-fn next_run_restarts_second_step_from_its_checkpoints() {
-    let world = World::unchecked();
-    let job = TwoSteps::new(&world);
+#[test(unchecked)]
+fn next_run_restarts_second_step_from_its_checkpoints(world: &World) {
+    let job = TwoSteps::new(world);
     let running = job.start();
     job.go_on("first");
     job.holds("second");
@@ -204,9 +205,8 @@ fn next_run_restarts_second_step_from_its_checkpoints() {
 }
 
 #[test]
-fn choice_of_a_checkpoint_concerns_the_steps_that_are_not_finished() {
-    let world = World::new();
-    let job = TwoSteps::new(&world);
+fn choice_of_a_checkpoint_concerns_the_steps_that_are_not_finished(world: &World) {
+    let job = TwoSteps::new(world);
     let running = job.start();
     job.holds("first");
     job.go_on("first");
@@ -231,10 +231,9 @@ fn choice_of_a_checkpoint_concerns_the_steps_that_are_not_finished() {
     assert_eq!(pfs::directory_of(&job.prefix("second"), 4).unwrap(), newest, "nothing is deleted");
 }
 
-#[test]
-fn takes_over_after_orchestrator_is_killed_between_steps() {
-    let world = World::unchecked();
-    let job = TwoSteps::new(&world);
+#[test(unchecked)]
+fn takes_over_after_orchestrator_is_killed_between_steps(world: &World) {
+    let job = TwoSteps::new(world);
     let running = job.start();
     job.go_on("first");
     job.go_on("second");
@@ -249,9 +248,8 @@ fn takes_over_after_orchestrator_is_killed_between_steps() {
 }
 
 #[test]
-fn does_not_drain_files_of_first_step_into_second() {
-    let world = World::new();
-    let job = TwoSteps::new(&world);
+fn does_not_drain_files_of_first_step_into_second(world: &World) {
+    let job = TwoSteps::new(world);
     let running = job.start();
     job.go_on("first");
     world.wait("the state of the second step", || {
@@ -263,10 +261,9 @@ fn does_not_drain_files_of_first_step_into_second() {
     pfs::assert_current(&job.prefix("first"), 8);
 }
 
-#[test]
-fn drain_alone_saves_the_newest_checkpoint_of_the_second_step() {
-    let world = World::unchecked();
-    let job = TwoSteps::new(&world);
+#[test(unchecked)]
+fn drain_alone_saves_the_newest_checkpoint_of_the_second_step(world: &World) {
+    let job = TwoSteps::new(world);
     let running = job.start();
     job.go_on("first");
     job.holds("second");

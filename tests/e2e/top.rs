@@ -124,11 +124,10 @@ fn endless(world: &World) -> Running<'_> {
     running
 }
 
-#[test]
-fn a_job_is_watched_and_requests_are_sent_after_they_were_confirmed() {
-    let world = World::unchecked();
-    let job = endless(&world);
-    let mut top = Top::start(&world, world.command("sh"));
+#[test(unchecked)]
+fn a_job_is_watched_and_requests_are_sent_after_they_were_confirmed(world: &World) {
+    let job = endless(world);
+    let mut top = Top::start(world, world.command("sh"));
     top.shows("running, generation 1");
     top.shows("none yet");
     top.shows("1 spare");
@@ -149,15 +148,15 @@ fn a_job_is_watched_and_requests_are_sent_after_they_were_confirmed() {
         let nodes = world.run(world.holdfast(["nodes", "list", "--json", "--prefix", prefix(world)])).json();
         nodes["nodes"].as_array().unwrap().iter().filter(|node| node["state"] == "excluded").count()
     };
-    assert_eq!(excluded(&world), 1);
+    assert_eq!(excluded(world), 1);
     top.shows(&format!("1 excluded ({spare})"));
     top.requests("i", &format!("use {spare} again? y/n"), "y");
     top.shows(&format!("{spare} included"));
-    assert_eq!(excluded(&world), 0);
+    assert_eq!(excluded(world), 0);
 
     top.requests("h", "stop the job at its next checkpoint? y/n", "y");
     top.shows("the job stops at its next checkpoint");
-    assert!(world.run(world.holdfast(["halt", "list", "--prefix", prefix(&world)])).out.contains("USER_REQUEST"));
+    assert!(world.run(world.holdfast(["halt", "list", "--prefix", prefix(world)])).out.contains("USER_REQUEST"));
     // Nothing else makes the program save one.
     top.requests("c", "save a checkpoint now? y/n", "y");
     job.ends_with(75);
@@ -173,16 +172,15 @@ fn prefix(world: &World) -> &'static str {
     Box::leak(world.prefix().to_string_lossy().into_owned().into_boxed_str())
 }
 
-#[test]
-fn colours_are_used_unless_no_color_is_set_and_signals_leave_the_terminal_as_it_was() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).holding_after(4);
+#[test(unchecked)]
+fn colours_are_used_unless_no_color_is_set_and_signals_leave_the_terminal_as_it_was(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let running = job.reaches(4);
     world.wait("protected", || (!world.all("checkpoint_protected").is_empty()).then_some(()));
     for no_color in ["", "1"] {
         let mut shell = world.command("sh");
         shell.env("NO_COLOR", no_color);
-        let top = Top::start(&world, shell);
+        let top = Top::start(world, shell);
         top.shows("4, protected");
         assert_eq!(top.written().contains("\u{1b}[38;5;2m4, protected"), no_color.is_empty(), "{:?}", top.written());
         let pid = world.processes().into_iter().find(|(_, line)| line.contains("holdfast top")).unwrap().0;
@@ -191,15 +189,13 @@ fn colours_are_used_unless_no_color_is_set_and_signals_leave_the_terminal_as_it_
         let screen = String::from_utf8_lossy(&fs::read(world.path("screen")).unwrap()).into_owned();
         assert!(screen.contains("\u{1b}[?1049l"), "{screen:?}");
     }
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
 }
 
-#[test]
-fn without_a_terminal_or_a_job_the_remedy_is_named() {
-    let world = World::unchecked();
-    let refused = world.run(world.holdfast(["top", "--prefix", prefix(&world)])).with_code(64);
-    refused.prints(&["needs a terminal", "`holdfast status --watch`"]);
-    let refused = world.run(world.holdfast(["top", "--json", "--prefix", prefix(&world)])).with_code(64);
-    refused.prints(&["`holdfast status --json`"]);
+#[test(unchecked)]
+fn without_a_terminal_or_a_job_the_remedy_is_named(world: &World) {
+    let ran = world.run(world.holdfast(["top", "--prefix", prefix(world)])).with_code(64);
+    ran.prints(&["needs a terminal", "`holdfast status --watch`"]);
+    let ran = world.run(world.holdfast(["top", "--json", "--prefix", prefix(world)])).with_code(64);
+    ran.prints(&["`holdfast status --json`"]);
 }

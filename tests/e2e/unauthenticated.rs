@@ -48,9 +48,8 @@ pub fn ask(
 }
 
 #[test]
-fn rejects_and_counts_unauthenticated_connections() {
-    let world = World::new();
-    let job = Job::new(&world, 0).holding_after(4);
+fn rejects_and_counts_unauthenticated_connections(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
     let mut running = job.reaches(4);
     let state = world.state();
     let address: SocketAddr = state["running"]["node1"]["address"].as_str().unwrap().parse().unwrap();
@@ -85,8 +84,7 @@ fn rejects_and_counts_unauthenticated_connections() {
     world.wait("all are counted", || (rejected() >= before + 23).then_some(()));
     running.sees_event("unauthenticated_connection");
 
-    job.go_on();
-    running.ends_with(0).prints(&["refused an unauthenticated connection"]);
+    job.goes_on_to_its_end(running).prints(&["refused an unauthenticated connection"]);
     job.assert_result();
     assert_eq!(world.all("generation_launched").len(), 1);
     assert_eq!(world.all("agent_lost").len(), 0);
@@ -94,11 +92,10 @@ fn rejects_and_counts_unauthenticated_connections() {
     pfs::assert_current(&world.prefix(), 8);
 }
 
-#[test]
-fn token_is_not_in_command_lines_and_state_is_private() {
+#[test(unchecked)]
+fn token_is_not_in_command_lines_and_state_is_private(world: &World) {
     use std::os::unix::fs::PermissionsExt as _;
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).holding_after(4);
+    let job = Job::new(world, 0).holding_after(4);
     let running = job.reaches(4);
     let (state, secret) = (world.state().to_string(), world.secret());
     let token = secret["trust"]["token"].as_str().unwrap();
@@ -113,7 +110,6 @@ fn token_is_not_in_command_lines_and_state_is_private() {
     for name in ["job.json", "job.journal", "job.secret", "events.jsonl", "lock"] {
         assert_eq!(mode(world.prefix().join(".holdfast").join(name)), 0o600, "{name}");
     }
-    job.go_on();
-    running.ends_with(0);
+    job.goes_on_to_its_end(running);
     assert!(!world.prefix().join(".holdfast/job.secret").exists());
 }

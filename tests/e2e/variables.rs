@@ -47,10 +47,9 @@ fn restarted(world: &World) -> Value {
 }
 
 #[test]
-fn two_lost_nodes_are_rebuilt_and_the_drained_files_are_intact() {
-    let world = World::new();
+fn two_lost_nodes_are_rebuilt_and_the_drained_files_are_intact(world: &World) {
     // The second loss is in the middle of a checkpoint, when its files are being written over older ones.
-    let job = job(&world)
+    let job = job(world)
         .checkpoint("variables: {layout: chunked}")
         .faults("{node: 1, after_checkpoint: 2}")
         .faults("{node: 3, during: write, checkpoint: 6}");
@@ -60,13 +59,12 @@ fn two_lost_nodes_are_rebuilt_and_the_drained_files_are_intact() {
     let (fresh, rebuilt) = (json!("fresh"), json!("rebuilt"));
     assert_eq!((from.len(), from[0].1, from[1].1, from[2].1), (3, &fresh, &rebuilt, &rebuilt));
     assert_eq!(from[2].0, &json!(5), "the checkpoint that was being written is not used");
-    assert_drained(&world, 8);
+    assert_drained(world, 8);
 }
 
-#[test]
-fn a_file_with_wrong_hashes_is_used_on_no_rank_and_the_next_older_is() {
-    let world = World::unchecked();
-    let job = job(&world).checkpoint("crc: {on_copy: false, on_restart: false}").holding_after(5).heat("--level 2");
+#[test(unchecked)]
+fn a_file_with_wrong_hashes_is_used_on_no_rank_and_the_next_older_is(world: &World) {
+    let job = job(world).checkpoint("crc: {on_copy: false, on_restart: false}").holding_after(5).heat("--level 2");
     let running = job.reaches(5);
     let node = world.node_root("node1");
     // Not the copy of its partner's file, which it holds too.
@@ -76,11 +74,10 @@ fn a_file_with_wrong_hashes_is_used_on_no_rank_and_the_next_older_is() {
     bytes[middle] ^= 0x10;
     fs::write(&damaged, bytes).unwrap();
     assert!(world.kill(|line| line.contains("example heat")) > 0);
-    job.go_on();
-    running.ends_with(0).prints(&["Ckpt5-Rank1.fti is damaged: "]);
+    job.goes_on_to_its_end(running).prints(&["Ckpt5-Rank1.fti is damaged: "]);
     job.assert_result();
-    assert_older_is_used(&world, "hash of the chunk is");
-    assert_drained(&world, 8);
+    assert_older_is_used(world, "hash of the chunk is");
+    assert_drained(world, 8);
 }
 
 /// Checkpoint 5 was refused for this reason, and the one before it is used.
@@ -130,10 +127,9 @@ fn length(file: &std::path::Path) -> u64 {
     fs::metadata(file).unwrap().len()
 }
 
-#[test]
-fn a_chunked_file_with_a_wrong_id_of_a_variable_is_used_on_no_rank() {
-    let world = World::unchecked();
-    let job = job(&world)
+#[test(unchecked)]
+fn a_chunked_file_with_a_wrong_id_of_a_variable_is_used_on_no_rank(world: &World) {
+    let job = job(world)
         .checkpoint("crc: {on_copy: false, on_restart: false}")
         .checkpoint("variables: {layout: chunked}")
         .holding_after(5)
@@ -148,59 +144,55 @@ fn a_chunked_file_with_a_wrong_id_of_a_variable_is_used_on_no_rank() {
     fs::write(&damaged, bytes).unwrap();
     assert!(world.kill(|line| line.contains("example heat")) > 0);
     job.finishes(running);
-    assert_older_is_used(&world, "the CRC of the variables' metadata is");
-    assert_drained(&world, 8);
+    assert_older_is_used(world, "the CRC of the variables' metadata is");
+    assert_drained(world, 8);
 }
 
-#[test]
-fn the_newest_checkpoint_of_a_higher_level_outlives_newer_ones_of_lower_levels() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn the_newest_checkpoint_of_a_higher_level_outlives_newer_ones_of_lower_levels(world: &World) {
     // Levels 3, 1, 1, 3, 1, 1: checkpoints 5 and 6 are lost with the node.
-    let job = job(&world).heat("--level 3,1,1").holding_after(6).faults("{node: 1, after_checkpoint: 6}");
+    let job = job(world).heat("--level 3,1,1").holding_after(6).faults("{node: 1, after_checkpoint: 6}");
     let mut running = job.start();
     running.sees("the loss", |event| event["event"] == "node_down");
     job.finishes(running);
-    let last = restarted(&world);
+    let last = restarted(world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("rebuilt")));
     let of = |event: &Value| (event["level"].as_u64().unwrap(), event["scheme"].as_str().unwrap().to_owned());
     let levels: Vec<(u64, String)> = world.all("checkpoint_complete").iter().map(of).collect();
     assert_eq!(levels[..4], [(3, "XOR"), (1, "LOCAL"), (1, "LOCAL"), (3, "XOR")].map(|(at, by)| (at, by.to_owned())));
 }
 
-#[test]
-fn level_3_with_reed_solomon_survives_the_loss_of_two_nodes_of_a_set() {
-    let world = World::unchecked();
-    let job = job(&world).redundancy("[{scheme: rs, set_size: 4, failures: 2}]").heat("--level 3,1");
+#[test(unchecked)]
+fn level_3_with_reed_solomon_survives_the_loss_of_two_nodes_of_a_set(world: &World) {
+    let job = job(world).redundancy("[{scheme: rs, set_size: 4, failures: 2}]").heat("--level 3,1");
     let job = job.holding_after(4).faults("{node: 1, after_checkpoint: 4}").faults("{node: 2, after_checkpoint: 4}");
     let mut running = job.start();
     for node in ["node1", "node2"] {
-        running.sees(node, |event| event["event"] == "node_down" && event["node"] == node);
+        running.sees_where("node_down", "node", node);
     }
     job.finishes(running);
-    let last = restarted(&world);
+    let last = restarted(world);
     assert_eq!((&last["checkpoint"], &last["rebuilt"]), (&json!(3), &json!([1, 2])), "4 is of level 1: {last}");
-    assert_drained(&world, 8);
+    assert_drained(world, 8);
 }
 
-#[test]
-fn a_restart_from_a_lower_level_keeps_the_newest_checkpoint_of_a_higher_one() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn a_restart_from_a_lower_level_keeps_the_newest_checkpoint_of_a_higher_one(world: &World) {
     // Levels 3, 1, 1, 1, 1, 3: after a restart from checkpoint 3, a node is lost with it and with all of level 1.
-    let job = job(&world).heat("--level 3,1,1,1,1").holding_after(3).faults("{node: 1, after_checkpoint: 4}");
+    let job = job(world).heat("--level 3,1,1,1,1").holding_after(3).faults("{node: 1, after_checkpoint: 4}");
     let mut running = job.reaches(3);
     assert!(world.kill(|line| line.contains("example heat")) > 0);
-    running.sees("the restart", |event| event["event"] == "restarted" && event["checkpoint"] == 3);
+    running.sees_where("restarted", "checkpoint", 3);
     job.finishes(running);
     let all = world.all("restarted");
     let from: Vec<_> = all.iter().map(|event| (&event["checkpoint"], event["source"].as_str().unwrap())).collect();
     assert_eq!(from[1..], [(&json!(3), "cache"), (&json!(1), "rebuilt")]);
-    assert_drained(&world, 8);
+    assert_drained(world, 8);
 }
 
-#[test]
-fn level_4_is_flushed_at_once_whatever_the_flush_settings_are() {
-    let world = World::unchecked();
-    let job = job(&world).heat("--level 1,4").holding_after(3);
+#[test(unchecked)]
+fn level_4_is_flushed_at_once_whatever_the_flush_settings_are(world: &World) {
+    let job = job(world).heat("--level 1,4").holding_after(3);
     let running = job.reaches(3);
     let flushed: Vec<Value> = world.all("flushed").iter().map(|event| event["checkpoint"].clone()).collect();
     assert_eq!(flushed, [json!(2)]);
@@ -208,26 +200,23 @@ fn level_4_is_flushed_at_once_whatever_the_flush_settings_are() {
     job.finishes(running);
 }
 
-#[test]
-fn a_node_is_lost_after_a_checkpoint_of_level_4_when_that_has_been_flushed() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn a_node_is_lost_after_a_checkpoint_of_level_4_when_that_has_been_flushed(world: &World) {
     // It holds before checkpoint 4, which is of level 4 too and could be flushed before the node is lost.
-    let job = job(&world).heat("--level 1,4").holding_after(3);
+    let job = job(world).heat("--level 1,4").holding_after(3);
     let job = job.faults("{action: stall-prefix, after_checkpoint: 1, for: 3s}");
     let job = job.faults("{node: 1, after_checkpoint: 2}");
-    let mut running = job.start();
-    running.sees_event("prefix_stalled");
+    let mut running = job.start_to_event("prefix_stalled");
     running.sees("the loss", |event| event["event"] == "node_down");
     job.finishes(running);
-    let last = restarted(&world);
+    let last = restarted(world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(2), &json!("fetched")), "{last}");
-    assert_drained(&world, 8);
+    assert_drained(world, 8);
 }
 
-#[test]
-fn level_4_that_cannot_be_flushed_is_not_kept_and_evicts_no_checkpoint_of_level_2() {
-    let world = World::unchecked();
-    let job = job(&world).heat("--level 2,4,4,4,4,4,4,4").holding_after(1);
+#[test(unchecked)]
+fn level_4_that_cannot_be_flushed_is_not_kept_and_evicts_no_checkpoint_of_level_2(world: &World) {
+    let job = job(world).heat("--level 2,4,4,4,4,4,4,4").holding_after(1);
     let mut running = job.reaches(1);
     // A directory in the place of the index: no flush can enter its dataset there.
     let index = world.prefix().join("index.scr");
@@ -249,14 +238,13 @@ fn level_4_that_cannot_be_flushed_is_not_kept_and_evicts_no_checkpoint_of_level_
     assert!(!held.iter().any(|file| is_of(file, 3)), "{held:?}");
     assert_eq!(job.command(&["status", "--json"], 0).json()["level"], 1);
     job.run(0);
-    assert_eq!(restarted(&world)["checkpoint"], 8);
+    assert_eq!(restarted(world)["checkpoint"], 8);
     job.assert_result();
 }
 
-#[test]
-fn a_checkpoint_that_is_fetched_has_the_level_at_which_it_was_taken() {
-    let world = World::unchecked();
-    let job = job(&world).heat("--level 1,2").top("keep_cache: none").holding_after(4);
+#[test(unchecked)]
+fn a_checkpoint_that_is_fetched_has_the_level_at_which_it_was_taken(world: &World) {
+    let job = job(world).heat("--level 1,2").top("keep_cache: none").holding_after(4);
     let running = job.reaches(4);
     assert_newest_is_of_level(&job, 2);
     job.command(&["halt", "set", "--now"], 0);
@@ -273,18 +261,17 @@ fn a_checkpoint_that_is_fetched_has_the_level_at_which_it_was_taken() {
     inspect.arg(world.prefix().join("scr.current/dataset.holdfast"));
     world.run(inspect).with_code(0).prints(&["LEVEL"]);
     job.run(0);
-    let last = restarted(&world);
+    let last = restarted(world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
     let output = job.output_of_rank_0();
     assert!(output.contains("restarted from checkpoint 4 of level 2 at step 20"), "{output}");
     job.assert_result();
 }
 
-#[test]
-fn snapshots_follow_the_intervals_of_the_levels() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn snapshots_follow_the_intervals_of_the_levels(world: &World) {
     let snapshots = "variables: {snapshots: {local: 0s, partner: 20ms, parity: 0s, prefix: 0s}}";
-    let mut job = job(&world).checkpoint(snapshots);
+    let mut job = job(world).checkpoint(snapshots);
     // `--need` replaces the fixed interval of the example.
     job.heat.extend(["--need".to_owned()]);
     let yaml =
@@ -296,11 +283,10 @@ fn snapshots_follow_the_intervals_of_the_levels() {
     assert!(complete.iter().all(|event| event["scheme"] == "PARTNER"), "{complete:#?}");
 }
 
-#[test]
-fn snapshots_of_level_4_pause_while_flushes_fail() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn snapshots_of_level_4_pause_while_flushes_fail(world: &World) {
     let snapshots = "variables: {snapshots: {local: 0s, partner: 0s, parity: 0s, prefix: 2s}}";
-    let mut job = job(&world).checkpoint(snapshots);
+    let mut job = job(world).checkpoint(snapshots);
     job.heat.extend(["--need".to_owned()]);
     let yaml = job.yaml().replace(", \"--checkpoint-every\", \"5\"", "");
     let yaml = yaml.replace("\"0\", \"--steps\", \"40\"", "\"20ms\", \"--steps\", \"400\"");
@@ -329,8 +315,7 @@ fn a_program_with_other_calls_than_the_source_serves_is_refused_and_not_relaunch
     ] {
         let world = World::unchecked();
         let job = Job::new(&world, 0).checkpoint(&format!("source: {source}")).heat(program);
-        let ran = job.run(69);
-        ran.prints(&["not relaunched, because another launch would end in the same way: rank ", found]);
+        job.run(69).prints(&["not relaunched, because another launch would end in the same way: rank ", found]);
         // The report of the agent may come after the end of the ranks.
         assert!(world.all("generation_launched").len() <= 2);
         let outputs = holdfast_testkit::files_below(&world.prefix().join(".holdfast/generations/1"));

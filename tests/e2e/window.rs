@@ -33,10 +33,9 @@ fn only_the_newest_checkpoints_stay_on_the_prefix_directory() {
     }
 }
 
-#[test]
-fn what_the_user_keeps_made_or_planted_stays() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).flush("{every: 1, keep: 1}").holding_after(2);
+#[test(unchecked)]
+fn what_the_user_keeps_made_or_planted_stays(world: &World) {
+    let job = Job::new(world, 0).flush("{every: 1, keep: 1}").holding_after(2);
     let mut running = job.reaches(2);
     running.sees_event("prefix_deleted");
     let second = pfs::directory_of(&world.prefix(), 2).unwrap();
@@ -52,32 +51,28 @@ fn what_the_user_keeps_made_or_planted_stays() {
     fs::create_dir(like(102)).unwrap();
     fs::write(like(102).join("notes"), "of the user").unwrap();
     symlink(like(102), like(103)).unwrap();
-    job.go_on();
-    running.ends_with(0);
-    assert_eq!(indexed(&world), [2, 8]);
+    job.goes_on_to_its_end(running);
+    assert_eq!(indexed(world), [2, 8]);
     assert!(like(101).join("summary.scr").exists());
     assert_eq!(fs::read_to_string(like(103).join("notes")).unwrap(), "of the user");
 }
 
-#[test]
-fn drain_keeps_the_window() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).flush("{every: 2, keep: 1}").holding_after(3);
+#[test(unchecked)]
+fn drain_keeps_the_window(world: &World) {
+    let job = Job::new(world, 0).flush("{every: 2, keep: 1}").holding_after(3);
     let running = job.reaches(3);
-    assert_eq!(indexed(&world), [2]);
+    assert_eq!(indexed(world), [2]);
     running.terminated();
-    assert_eq!(indexed(&world), [3]);
-    assert_eq!(deleted(&world), [json!(2)]);
+    assert_eq!(indexed(world), [3]);
+    assert_eq!(deleted(world), [json!(2)]);
     pfs::assert_current(&world.prefix(), 3);
 }
 
-#[test]
-fn run_restarts_from_a_prefix_directory_that_lost_its_index() {
-    let world = World::unchecked();
+#[test(unchecked)]
+fn run_restarts_from_a_prefix_directory_that_lost_its_index(world: &World) {
     // The files in cache are not used.
-    let job = Job::new(&world, 0).checkpoint("restart: {distribute: false}").holding_after(4);
-    let running = job.reaches(4);
-    running.terminated();
+    let job = Job::new(world, 0).checkpoint("restart: {distribute: false}").holding_after(4);
+    job.reaches(4).terminated();
     fs::remove_file(world.prefix().join("index.scr")).unwrap();
     fs::remove_file(world.prefix().join("scr.current")).unwrap();
     job.go_on();
@@ -88,22 +83,20 @@ fn run_restarts_from_a_prefix_directory_that_lost_its_index() {
     assert!(world.all("notice").iter().any(made_again));
 }
 
-#[test]
-fn the_verification_has_the_limit_of_bandwidth_until_the_end_of_the_run() {
-    let world = World::unchecked();
-    let job = Job::new(&world, 0).flush("{every: 2, keep: 1, bandwidth: 1}");
+#[test(unchecked)]
+fn the_verification_has_the_limit_of_bandwidth_until_the_end_of_the_run(world: &World) {
+    let job = Job::new(world, 0).flush("{every: 2, keep: 1, bandwidth: 1}");
     job.run_to_result();
     let events = world.events();
     let last = events.iter().rposition(|event| event["event"] == "checkpoint_complete").unwrap();
     let first = events.iter().position(|event| event["event"] == "prefix_deleted").unwrap();
     assert!(first > last, "each node read its file of some kilobytes at a quarter of a byte a second");
-    assert_eq!((indexed(&world), deleted(&world).len()), (vec![8], 3));
+    assert_eq!((indexed(world), deleted(world).len()), (vec![8], 3));
 }
 
 #[test]
-fn example_of_the_page_leaves_the_three_newest_checkpoints() {
-    let world = World::new();
-    let events = pages::run_example(&world, "prefix.md");
+fn example_of_the_page_leaves_the_three_newest_checkpoints(world: &World) {
+    let events = pages::run_example(world, "prefix.md");
     let of = |name: &str| events.iter().filter(|event| event["event"] == name).count();
     let newest = of("checkpoint_complete") as u64;
     let left: Vec<_> = pfs::indexed(&world.path("heat-run")).into_iter().collect();

@@ -15,7 +15,7 @@ use holdfast::events::reader::Reader;
 use holdfast::job::state::JobState;
 use holdfast_testkit::documents;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 /// Time limit of every wait. A job of these tests takes a second or two on an idle machine.
@@ -220,6 +220,13 @@ impl World {
         assert_eq!(self.all("generation_launched").len(), 1);
     }
 
+    /// Checks the checkpoint of the last restart, and where it was read from.
+    #[track_caller]
+    pub fn assert_restarted(&self, checkpoint: u64, source: &str) {
+        let last = self.all("restarted").pop().unwrap();
+        assert_eq!((&last["checkpoint"], &last["source"]), (&json!(checkpoint), &json!(source)), "{last}");
+    }
+
     /// Waits until the condition holds.
     #[track_caller]
     pub fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -318,6 +325,13 @@ impl World {
         self.kill(|line| line.contains(&*root.to_string_lossy()));
     }
 
+    /// Removes all files of virtual nodes that are up.
+    pub fn empty_nodes(&self, nodes: &[&str]) {
+        for directory in nodes.iter().flat_map(|node| fs::read_dir(self.node_root(node)).unwrap().flatten()) {
+            fs::remove_dir_all(directory.path()).unwrap();
+        }
+    }
+
     fn story(&self) -> String {
         let mut story = String::new();
         let mut print_section = |title: String, path: &Path| {
@@ -395,6 +409,22 @@ impl Running<'_> {
     #[track_caller]
     pub fn sees_event(&mut self, name: &str) -> Value {
         self.sees(name, |event| event["event"] == name)
+    }
+
+    /// Waits for the first event of this name that has this value in a field.
+    #[track_caller]
+    pub fn sees_where(&mut self, name: &str, field: &str, value: impl Into<Value>) -> Value {
+        let value = value.into();
+        let wanted = |event: &Value| event["event"] == name && event[field] == value;
+        self.sees(&format!("{name} with {field}: {value}"), wanted)
+    }
+
+    /// Waits until the agent of a node has been started again.
+    #[track_caller]
+    pub fn sees_agent_again(&mut self, node: &str) {
+        let is_back =
+            |event: &Value| event["event"] == "agent_ready" && event["node"] == node && event["again"] == true;
+        self.sees("the agent that was started again", is_back);
     }
 
     /// Waits until a checkpoint is complete, and protected if its scheme protects it.

@@ -61,8 +61,13 @@ fn pack_rank(placed: &PlacedFiles, places: &holdfast_model::ContainerPlaces, ran
 
 /// A directory with an intact container.
 fn dataset() -> TempDir {
+    dataset_of(2)
+}
+
+/// The same, with so many physical files.
+fn dataset_of(files: u32) -> TempDir {
     let scratch = tempfile::tempdir().unwrap();
-    pack(scratch.path(), 2);
+    pack(scratch.path(), files);
     scratch
 }
 
@@ -111,8 +116,7 @@ fn changed_byte_of_a_packed_file_is_damage_of_its_rank() {
         for (words, path) in
             [("verify --json", first.as_path()), ("sion verify --json", &first), ("verify --json", scratch.path())]
         {
-            let ran = run(words, &[path]);
-            assert_eq!(ran.code, 65, "{}", ran.out);
+            let ran = run(words, &[path]).with_code(65);
             let found = damages(&ran);
             assert_eq!(found.len(), 1, "{found:?}");
             assert_eq!(
@@ -132,26 +136,21 @@ fn physical_file_that_is_cut_or_lost_is_damage_that_names_its_ranks() {
         |path| fs::remove_file(path).unwrap(),
     ];
     for damage in damages {
-        let scratch = tempfile::tempdir().unwrap();
-        pack(scratch.path(), 3);
+        let scratch = dataset_of(3);
         let second = fs::read(scratch.path().join(SECOND)).unwrap();
         let is_in = |rank: &u32| second.windows(BYTES).any(|piece| piece == content(*rank));
         let ranks: Vec<String> = (0..RANKS).filter(is_in).map(|rank| rank.to_string()).collect();
         assert!(!ranks.is_empty() && ranks.len() < 4);
         damage(&scratch.path().join(SECOND));
-        let ran = run("verify --details", &[scratch.path()]);
-        assert_eq!(ran.code, 65, "{}", ran.out);
+        let ran = run("verify --details", &[scratch.path()]).with_code(65);
         let named = format!("{SECOND}: the files of rank");
         let line = ran.out.lines().find(|line| line.contains(&named)).unwrap_or_else(|| panic!("{}", ran.out));
         assert!(line.contains(&format!(" {} are lost", ranks.join(", "))), "{line}");
         // Without the table of contents, or the first file, no file is found.
         for part in [FIRST, "holdfast-1.sion.000002"] {
-            let scratch = tempfile::tempdir().unwrap();
-            pack(scratch.path(), 3);
+            let scratch = dataset_of(3);
             damage(&scratch.path().join(part));
-            let ran = run("verify --details", &[scratch.path()]);
-            assert_eq!(ran.code, 65, "{}", ran.out);
-            assert!(ran.out.contains(part), "{}", ran.out);
+            run("verify --details", &[scratch.path()]).with_code(65).prints(&[part]);
         }
     }
 }
@@ -165,17 +164,16 @@ fn parts_of_a_container_without_its_first_file_are_damage_until_the_dataset_is_c
     assert_eq!(run("verify", &[scratch.path()]).code, 0);
     fs::remove_file(scratch.path().join(FIRST)).unwrap();
     for path in [scratch.path().to_owned(), scratch.path().join(SECOND)] {
-        let ran = run("verify", &[&path]);
-        assert_eq!(ran.code, 65, "{}", ran.out);
+        let ran = run("verify", &[&path]).with_code(65);
         let line = ran.out.lines().find(|line| line.contains(SECOND)).unwrap();
         assert!(line.contains("the first file of its set, holdfast-1.sion, is missing"), "{line}");
         assert!(!ran.out.contains("removed"), "{}", ran.out);
     }
     // A container with all files.
     pack(scratch.path(), 2);
-    let ran = run("verify --details", &[scratch.path()]);
-    assert_eq!(ran.code, 0, "{}", ran.out);
-    assert!(ran.out.contains("note: holdfast-1.sion.000001: the first file of its set"), "{}", ran.out);
+    run("verify --details", &[scratch.path()])
+        .with_code(0)
+        .prints(&["note: holdfast-1.sion.000001: the first file of its set"]);
 }
 
 #[test]
@@ -208,9 +206,7 @@ fn damaged_file_that_another_one_replaces_is_a_note() {
     change(scratch.path(), FIRST, 0);
     // As `holdfast index add --rescan` restores it.
     fs::write(scratch.path().join(name(0)), content(0)).unwrap();
-    let ran = run("verify", &[&scratch.path().join(FIRST)]);
-    assert_eq!(ran.code, 0, "{}", ran.out);
-    assert!(ran.out.contains("note: rank 0, rank_0.ckpt") && ran.out.contains("replaces it"), "{}", ran.out);
+    run("verify", &[&scratch.path().join(FIRST)]).with_code(0).prints(&["note: rank 0, rank_0.ckpt", "replaces it"]);
     // A later container with the same files.
     fs::remove_file(scratch.path().join(name(0))).unwrap();
     let first = fs::read(scratch.path().join(FIRST)).unwrap();
@@ -219,8 +215,7 @@ fn damaged_file_that_another_one_replaces_is_a_note() {
     // The first container is superseded, and removed; a kill before leaves it.
     fs::write(scratch.path().join(FIRST), first).unwrap();
     fs::write(scratch.path().join(SECOND), second).unwrap();
-    let ran = run("verify", &[scratch.path()]);
-    assert_eq!(ran.code, 0, "{}", ran.out);
+    run("verify", &[scratch.path()]).with_code(0);
 }
 
 /// The plain files that `holdfast index add --rescan` restores.
@@ -238,8 +233,7 @@ fn part_of_which_other_files_replace_all_is_a_note() {
     let cut = |path: &Path| fs::File::options().write(true).open(path).unwrap().set_len(5000).unwrap();
     let damages: [&dyn Fn(&Path); 2] = [&|path| fs::remove_file(path).unwrap(), &cut];
     for damage in damages {
-        let scratch = tempfile::tempdir().unwrap();
-        pack(scratch.path(), 3);
+        let scratch = dataset_of(3);
         let second = fs::read(scratch.path().join(SECOND)).unwrap();
         let in_it: Vec<u32> =
             (0..RANKS).filter(|rank| second.windows(BYTES).any(|piece| piece == content(*rank))).collect();
@@ -249,8 +243,7 @@ fn part_of_which_other_files_replace_all_is_a_note() {
             assert_eq!(run("verify", &[scratch.path()]).code, 65);
             restore(scratch.path(), *rank);
         }
-        let ran = run("verify --details", &[scratch.path()]);
-        assert_eq!(ran.code, 0, "{}", ran.out);
+        let ran = run("verify --details", &[scratch.path()]).with_code(0);
         let note = format!("note: {SECOND}: other files in the directory replace those of rank");
         assert!(ran.out.contains(&note), "{}", ran.out);
         fs::remove_file(scratch.path().join(name(in_it[0]))).unwrap();
@@ -272,23 +265,19 @@ fn container_whose_first_file_is_lost_or_damaged_is_a_note_if_other_files_are_th
         damage(&scratch.path().join(first));
         assert_eq!(run("verify", &[scratch.path()]).code, 65);
         restore(scratch.path(), 3);
-        let ran = run("verify --details", &[scratch.path()]);
-        assert_eq!(ran.code, 0, "{}", ran.out);
-        assert!(ran.out.contains("note: holdfast-2.sion"), "{}", ran.out);
+        run("verify --details", &[scratch.path()]).with_code(0).prints(&["note: holdfast-2.sion"]);
     }
 }
 
 #[test]
 fn split_and_extract_write_what_is_intact_and_name_each_rank_whose_files_are_lost() {
-    let scratch = tempfile::tempdir().unwrap();
-    pack(scratch.path(), 3);
+    let scratch = dataset_of(3);
     let second = fs::read(scratch.path().join(SECOND)).unwrap();
     let is_lost = |rank: &u32| second.windows(BYTES).any(|piece| piece == content(*rank));
     fs::remove_file(scratch.path().join(SECOND)).unwrap();
     for words in ["sion split --to", "extract --to"] {
         let to = tempfile::tempdir().unwrap();
-        let ran = run(words, &[to.path(), &scratch.path().join(FIRST)]);
-        assert_eq!(ran.code, 65, "{words}: {}{}", ran.out, ran.err);
+        let ran = run(words, &[to.path(), &scratch.path().join(FIRST)]).with_code(65);
         for rank in 0..RANKS {
             let lost = format!("files of rank {rank} are lost: ");
             let found = fs::read(to.path().join(name(rank))).ok();

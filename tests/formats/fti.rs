@@ -81,8 +81,7 @@ fn every_damaged_file_ends_with_65_and_one_line() {
 #[test]
 fn inspect_prints_tables_of_fti_document_and_damage_in_one_line() {
     let damaged = fixtures("fti").join("damaged/v1.1");
-    let ran = run("inspect", &[&damaged.join("good/Ckpt7-Rank2.fti")]);
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let ran = run("inspect", &[&damaged.join("good/Ckpt7-Rank2.fti")]).with_code(0).err_is("");
     assert!(ran.out.starts_with("FTI-FF rank file, layout A (FTI v1.1)\nckptSize: "), "{}", ran.out);
     let table = "    DataBase-id: 0\n    numvars: 3\n    dbsize: ";
     assert!(ran.out.contains(table) && ran.out.contains("        containersize: "), "{}", ran.out);
@@ -90,8 +89,7 @@ fn inspect_prints_tables_of_fti_document_and_damage_in_one_line() {
     let ran = run("inspect", &[&path]);
     assert_eq!((ran.code, ran.err.lines().count()), (65, 1), "{}", ran.err);
     assert!(ran.err.starts_with(&format!("{}: damaged: file metadata: its hash is ", path.display())), "{}", ran.err);
-    let ran = run("inspect", &[&damaged.join("empty/Ckpt7-Rank2.fti")]);
-    assert_eq!((ran.code, ran.out.as_str()), (65, ""));
+    run("inspect", &[&damaged.join("empty/Ckpt7-Rank2.fti")]).with_code(65).out_is("");
 }
 
 #[test]
@@ -102,13 +100,10 @@ fn extracts_damaged_parts_only_on_request() {
     let names = || files_below(&to).iter().map(|path| path.file_name().unwrap().to_owned()).collect::<Vec<_>>();
     let dry = run("extract --json --dry-run --to", &[&to, &path]);
     assert_eq!((dry.code, to.exists()), (65, false));
-    let ran = run("extract --json --to", &[&to, &path]);
-    assert_eq!(ran.code, 65);
+    let ran = run("extract --json --to", &[&to, &path]).with_code(65);
     assert_eq!(names(), ["var_1.bin", "var_2.bin", "var_4.bin", "var_5.bin"]);
     assert_eq!(only_file(&dry.json()), only_file(&ran.json()), "a dry run reports the same result");
-    let again = run("extract --to", &[&to, &path]);
-    assert_eq!(again.code, 69, "{}", again.err);
-    assert!(again.err.contains("will not overwrite") && again.err.contains("--force"), "{}", again.err);
+    run("extract --to", &[&to, &path]).with_code(69).complains(&["will not overwrite", "--force"]);
     let ran = run("extract --recover --force --to", &[&to, &path]);
     assert_eq!((ran.code, names().len()), (65, 5), "{}", ran.err);
 }
@@ -255,16 +250,14 @@ fn appended_bytes_are_a_damage_of_their_file_and_are_not_restored() {
 #[test]
 fn verify_checks_the_differential_checkpoint_of_each_rank() {
     let copy = scratch_copy(&fixtures("fti").join("v1.6/dcp-md5/d5"));
-    let ran = run("fti verify", &[copy.path()]);
-    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let ran = run("fti verify", &[copy.path()]).with_code(0);
     let intact = ran.out.lines().find(|line| line.starts_with("differential checkpoint, ranks 0 1 2 3: intact, "));
     assert!(intact.is_some_and(|line| line.ends_with("bytes checked by the files' hashes")), "{}", ran.out);
 
     let path = file_named(copy.path(), "dCPFile-Rank1.fti");
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, [&bytes[..100], &[bytes[100] ^ 1], &bytes[101..]].concat()).unwrap();
-    let damaged = run("fti verify", &[copy.path()]);
-    assert!(damaged.code == 65 && damaged.out.contains("dCPFile-Rank1.fti"), "{}", damaged.out);
+    run("fti verify", &[copy.path()]).with_code(65).prints(&["dCPFile-Rank1.fti"]);
 
     fs::remove_file(&path).unwrap();
     let lost = run("fti verify", &[copy.path()]);
@@ -294,10 +287,9 @@ fn verify_finds_groups_of_which_no_file_is_left() {
             fs::remove_file(path).unwrap();
         }
     }
-    let ran = run("fti verify", &[copy.path()]);
-    assert_eq!(ran.code, 65, "{}", ran.out);
-    assert!(ran.out.contains("ranks 1 3 5 7: damaged: rank 1: its file is missing"), "{}", ran.out);
-    assert!(ran.out.contains("ranks 0 2 4 6: intact"), "{}", ran.out);
+    run("fti verify", &[copy.path()])
+        .with_code(65)
+        .prints(&["ranks 1 3 5 7: damaged: rank 1: its file is missing", "ranks 0 2 4 6: intact"]);
 
     // All nodes of a group: they are only in FTI's metadata.
     let copy = scratch_copy(&fixtures("fti").join("v1.1/seven-l2/c6"));
@@ -316,11 +308,9 @@ fn verify_finds_groups_of_which_no_file_is_left() {
 #[test]
 fn verify_names_an_empty_file_and_a_checkpoint_that_is_not_there() {
     let copy = scratch_copy(&fixtures("fti").join("v1.1/seven-l2/c6"));
-    let missing = run("fti verify --checkpoint 77", &[copy.path()]);
-    assert!(missing.code == 69 && missing.err.contains("there is no checkpoint 77"), "{}", missing.err);
+    run("fti verify --checkpoint 77", &[copy.path()]).with_code(69).complains(&["there is no checkpoint 77"]);
     fs::write(file_named(copy.path(), "Ckpt6-Rank1.fti"), "").unwrap();
-    let ran = run("fti verify", &[copy.path()]);
-    assert!(ran.code == 65 && ran.out.contains("Ckpt6-Rank1.fti: it is empty"), "{}", ran.out);
+    let ran = run("fti verify", &[copy.path()]).with_code(65).prints(&["Ckpt6-Rank1.fti: it is empty"]);
     assert!(!ran.out.contains("Pcof2.fti: it has"), "the copy is intact: {}", ran.out);
 }
 
@@ -453,8 +443,7 @@ fn repair_of_level_3_continues_and_requires_complete_groups() {
             fs::remove_file(file_named(copy.path(), "Ckpt7-Rank1.fti")).unwrap();
         }
         let before: Vec<Vec<u8>> = files_below(copy.path()).iter().map(|path| fs::read(path).unwrap()).collect();
-        let ran = run(words, &[copy.path()]);
-        assert!(ran.code == 65 && ran.out.contains("fti restore"), "{words}: {}", ran.out);
+        run(words, &[copy.path()]).with_code(65).prints(&["fti restore"]);
         let after: Vec<Vec<u8>> = files_below(copy.path()).iter().map(|path| fs::read(path).unwrap()).collect();
         assert!(before == after, "{words}");
     }
@@ -490,9 +479,7 @@ fn restores_lost_file_byte_for_byte() {
 fn requires_groups_without_configuration() {
     let copy = scratch_copy(&fixtures("fti").join("v1.1/seven-l3/c6"));
     fs::remove_file(copy.path().join("config.fti")).unwrap();
-    let ran = run("fti verify", &[copy.path()]);
-    assert_eq!(ran.code, 64);
-    assert!(ran.err.contains("--node-size"), "{}", ran.err);
+    run("fti verify", &[copy.path()]).with_code(64).complains(&["--node-size"]);
     assert_eq!(run("fti verify --node-size 1 --group-size 4", &[copy.path()]).code, 0);
     let nothing = tempfile::tempdir().unwrap();
     assert_eq!(run("fti verify --node-size 1 --group-size 4", &[nothing.path()]).code, 69);
@@ -521,15 +508,13 @@ fn writes_the_checkpoint_that_was_extracted() {
     };
     let variables = ["1:a:int:var_1.bin", "2:b:int:var_2.bin", "3:c:int:var_3.bin", "4:d:4:var_4.bin"];
     assert!(write(&["--dry-run"], &variables).code == 0 && !written.exists());
-    let ran = write(&[], &variables);
-    assert_eq!(ran.code, 0, "{}", ran.err);
+    let ran = write(&[], &variables).with_code(0);
     assert_eq!(write(&[], &variables).code, 69, "it exists");
     for (wrong, code) in [("4:d:real:var_4.bin", 64), ("d:4:var_4.bin", 64), ("4:d:7:var_4.bin", 65), ("4:d:4:x", 69)] {
         let ran = write(&["--force"], &[&variables[..3], &[wrong]].concat());
         assert!(ran.code == code && ran.err.contains("help"), "{wrong}: {}", ran.err);
     }
-    let ran_without = write(&["--force"], &variables[..2]);
-    assert!(ran_without.code == 64 && ran_without.err.contains("variable 3 of the previous checkpoint is missing"));
+    write(&["--force"], &variables[..2]).with_code(64).complains(&["variable 3 of the previous checkpoint is missing"]);
     let counts: Vec<_> = ran.json()["variables"].as_array().unwrap().iter().map(|v| v["containers"].clone()).collect();
     assert_eq!(counts, [1, 2, 2, 1]);
     assert_eq!(run("verify", &[&written]).code, 0);

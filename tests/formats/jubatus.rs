@@ -145,19 +145,14 @@ fn as_documented_reports_other_configuration_as_note_and_checks_ids() {
     fs::write(&config, "{\"window_size\": 128}").unwrap();
     let other = fixtures("jubatus").join("damaged/other_config.jubatus");
     assert_eq!(run("verify --config", &[&config, &other]).code, 65);
-    let ran = run("verify --as-documented --config", &[&config, &other]);
-    assert_eq!(ran.code, 0, "{}", ran.out);
-    assert!(ran.out.contains("1 note\n  note: model file: "), "{}", ran.out);
+    run("verify --as-documented --config", &[&config, &other]).with_code(0).prints(&["1 note\n  note: model file: "]);
     let spaces = fixtures("jubatus").join("models/1.1.1/127.0.0.1_9199_classifier_arow v2 (copy)~.jubatus");
     assert_eq!(run("verify", &[&spaces]).code, 0);
-    let ran = run("verify --as-documented", &[&spaces]);
-    assert!(ran.code == 65 && ran.out.contains("system data"), "{}", ran.out);
+    run("verify --as-documented", &[&spaces]).with_code(65).prints(&["system data"]);
 }
 
 #[test]
 fn unknown_type_or_release_is_a_usage_error() {
-    let ran = run("verify --type statt model.jubatus", &[]);
-    assert!(ran.code == 64 && ran.err.contains("nearest_neighbor"), "{}", ran.err);
-    let ran = run("verify --release 1.1 model.jubatus", &[]);
-    assert!(ran.code == 64 && ran.err.contains("three numbers"), "{}", ran.err);
+    run("verify --type statt model.jubatus", &[]).with_code(64).complains(&["nearest_neighbor"]);
+    run("verify --release 1.1 model.jubatus", &[]).with_code(64).complains(&["three numbers"]);
 }

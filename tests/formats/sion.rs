@@ -34,12 +34,10 @@ fn verifies_and_extracts_every_intact_container() {
     let sets = manifest["fixtures"].as_array().unwrap();
     let paths: Vec<PathBuf> = sets.iter().map(first_file).collect();
     let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-    let verified = run("verify --json", &paths);
-    assert_eq!((verified.code, verified.err.as_str()), (0, ""), "{}", verified.out);
+    run("verify --json", &paths).with_code(0).err_is("");
     assert_eq!(run("sion verify --read-data", &paths).code, 0);
     let directory = fast_directory();
-    let extracted = run("extract --json --to", &[&[directory.path()], &paths[..]].concat());
-    assert_eq!((extracted.code, extracted.err.as_str()), (0, ""));
+    let extracted = run("extract --json --to", &[&[directory.path()], &paths[..]].concat()).with_code(0).err_is("");
     let document = extracted.json();
     for (set, (path, file)) in sets.iter().zip(paths.iter().zip(document["files"].as_array().unwrap())) {
         let name = set["name"].as_str().unwrap();
@@ -124,8 +122,7 @@ fn join_restores_split_streams() {
             assert_eq!(parts.len(), files_below(&at("again")).len(), "{name}: {words}");
             parts.iter().for_each(|part| same_bytes(part, &at("again").join(part.file_name().unwrap())));
         }
-        let refused = run("sion join", &[&at("tasks"), &at("again.sion")]);
-        assert_eq!(refused.code, 69, "{}", refused.out);
+        run("sion join", &[&at("tasks"), &at("again.sion")]).with_code(69);
     }
 }
 
@@ -137,8 +134,7 @@ fn joined(directory: &Path, names: &[String], words: &str, output: &str) -> Path
         fs::write(tasks.join(name), name).unwrap();
     }
     let output = directory.join(output);
-    let ran = run(&format!("sion join --block-size 512 {words}"), &[&tasks, &output]);
-    assert_eq!(ran.code, 0, "{}", ran.err);
+    run(&format!("sion join --block-size 512 {words}"), &[&tasks, &output]).with_code(0);
     output
 }
 
@@ -224,12 +220,11 @@ fn join_takes_every_file_or_names_it_in_an_error() {
         fs::remove_dir_all(&tasks).unwrap();
     }
     fs::create_dir_all(tasks.join("t_00000.d")).unwrap();
-    let ran = run("sion join", &[&tasks, &output]);
-    assert!(ran.code == 64 && ran.err.contains("t_00000.d is not named"), "{}", ran.err);
-    let inside = run("sion join", &[&tasks, &tasks.join("out.sion")]);
-    assert!(inside.code == 64 && inside.err.contains("outside of the directory"), "{}", inside.err);
-    let missing = run("sion join", &[&directory.path().join("missing"), &output]);
-    assert!(missing.code == 69 && missing.err.contains("cannot read the directory"), "{}", missing.err);
+    run("sion join", &[&tasks, &output]).with_code(64).complains(&["t_00000.d is not named"]);
+    run("sion join", &[&tasks, &tasks.join("out.sion")]).with_code(64).complains(&["outside of the directory"]);
+    run("sion join", &[&directory.path().join("missing"), &output])
+        .with_code(69)
+        .complains(&["cannot read the directory"]);
 }
 
 /// A container of 8 KiB on disk whose head declares this many tasks: all tables are in a hole of the file.
@@ -376,9 +371,7 @@ fn reports_unclosed_container_and_recovers_it_on_request() {
     let directory = fast_directory();
     let to = directory.path().join("tasks");
     for words in ["sion split --to", "extract --to"] {
-        let ran = run(words, &[&to, &path]);
-        assert_eq!(ran.code, 65, "{words}");
-        assert!(ran.err.contains("never closed") && ran.err.contains("--recover"), "{words}: {}", ran.err);
+        run(words, &[&to, &path]).with_code(65).complains(&["never closed", "--recover"]);
         let recovered = run(&words.replace(" --to", " --recover --force --to"), &[&to, &path]);
         assert_eq!(recovered.code, 65, "{words}: data may be missing");
         assert_eq!(files_below(&to).len(), 3, "{words}");
@@ -388,8 +381,7 @@ fn reports_unclosed_container_and_recovers_it_on_request() {
     assert_eq!(run("sion defrag --recover", &[&path, &closed]).code, 65);
     assert_eq!(run("verify", &[&closed]).code, 0);
     assert_eq!(run("sion dump", &[&path]).code, 65);
-    let dump = run("sion dump --recover", &[&path]);
-    assert!(dump.code == 65 && dump.out.contains("number of tasks:           3"), "{}", dump.err);
+    run("sion dump --recover", &[&path]).with_code(65).prints(&["number of tasks:           3"]);
 }
 
 #[test]

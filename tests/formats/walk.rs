@@ -75,15 +75,13 @@ fn prints_line_per_file_and_fails_only_on_damage() {
     fs::write(at("notes.txt"), "step 400\n").unwrap();
     fs::write(at("output.txt"), "siondump: sid:                       0\n").unwrap();
     for words in ["inspect", "inspect --check", "verify", "extract --dry-run --to parts"] {
-        let ran = run(words, &[directory.path()]);
-        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{words}");
+        let ran = run(words, &[directory.path()]).with_code(0).err_is("");
         let unknown = ran.out.lines().filter(|line| line.ends_with(".txt: unknown")).count();
         assert_eq!(unknown, if words == "inspect --check" { 0 } else { 2 }, "{words}:\n{}", ran.out);
     }
     fs::copy(fti.join("flip-chunk/Ckpt7-Rank2.fti"), at("Ckpt8-Rank2.fti")).unwrap();
     for words in ["inspect --check", "verify --damaged", "extract --dry-run --to parts"] {
-        let ran = run(words, &[directory.path()]);
-        assert_eq!(ran.code, 65, "{words}");
+        let ran = run(words, &[directory.path()]).with_code(65);
         let damaged: Vec<&str> = ran.out.lines().filter(|line| line.contains("damaged: ")).collect();
         assert!(
             damaged.len() == 1 && damaged[0].starts_with(at("Ckpt8-Rank2.fti").to_str().unwrap()),
@@ -99,17 +97,14 @@ fn named_file_of_unknown_format_is_a_data_error() {
     let path = directory.path().join("notes.txt");
     fs::write(&path, "step 400\n").unwrap();
     for words in ["inspect", "verify", "extract --to parts"] {
-        let ran = run(words, &[&path]);
-        assert_eq!(ran.code, 65, "{words}");
+        let ran = run(words, &[&path]).with_code(65);
         assert!(format!("{}{}", ran.out, ran.err).contains("notes.txt: unknown"), "{words}");
     }
     for words in ["inspect", "verify", "extract --to parts", "sion dump", "sion verify"] {
-        let ran = run(words, &[&directory.path().join("missing")]);
-        assert_eq!(ran.code, 69, "{words}: {}", ran.err);
+        run(words, &[&directory.path().join("missing")]).with_code(69);
     }
     let index = fixtures("scr").join("h-index/1-three-flushed/tree/pfs/index.scr");
-    let ran = run("extract --to parts", &[&index]);
-    assert!(ran.code == 64 && ran.err.contains("holds no files"), "{}", ran.err);
+    run("extract --to parts", &[&index]).with_code(64).complains(&["holds no files"]);
 }
 
 #[test]
@@ -125,6 +120,5 @@ fn does_not_follow_links_and_limits_depth() {
     let mut deep = inside.clone();
     (0..40).for_each(|_| deep.push("d"));
     fs::create_dir_all(&deep).unwrap();
-    let ran = run("verify", &[&inside]);
-    assert!(ran.code == 69 && ran.out.contains("deeper than 32 levels; not entered"), "{}", ran.out);
+    run("verify", &[&inside]).with_code(69).prints(&["deeper than 32 levels; not entered"]);
 }

@@ -2,15 +2,12 @@
 
 use std::process::Command;
 
-use crate::world::{Link, World, output, quiet, sum};
+use crate::world::{Link, World, exits_with, output, quiet, sum};
 
 #[test]
-fn init_without_agent_reports_what_is_missing() {
-    let world = World::new();
+fn init_without_agent_reports_what_is_missing(world: &World) {
     let program = world.compile("cc", "old_style.c", Link::Shared);
-    let ran = quiet(Command::new(program).args(["4", &world.results()])).output().unwrap();
-    assert_eq!(ran.status.code(), Some(2));
-    let output = output(&ran);
+    let output = exits_with(&quiet(Command::new(program).args(["4", &world.results()])).output().unwrap(), 2);
     assert!(
         output.contains("SCR_Init") && output.contains("holdfast run") && output.contains("SCR_ENABLE=0"),
         "{output}"

@@ -1,14 +1,13 @@
 //! Programs that restart from a checkpoint of another number of ranks: `checkpoint.restart.ranks: any`.
 
-use crate::world::{Link, World, in_repository, library_directory, needs, output};
+use crate::world::{Link, World, exits_with, in_repository, library_directory, needs};
 
 const ANY: &str = "redundancy: [{scheme: xor, set_size: 3}], restart: {ranks: any}";
 
 /// Runs the program on three nodes with this number of ranks; requires that it finishes.
 #[track_caller]
 fn finishes(world: &World, ranks: u32, command: &[&str]) {
-    let ran = world.run_on(4, &format!("ranks: {ranks},"), command, ANY, "", "");
-    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+    exits_with(&world.run_on(4, &format!("ranks: {ranks},"), command, ANY, "", ""), 0);
 }
 
 /// Six ranks took checkpoint 2; five restart from it, then six from checkpoint 3 of the five, then as many once more.

@@ -1,29 +1,24 @@
 //! Programs in C that are linked with libscr.
 
-use crate::world::{Link, World, output, sum};
+use crate::world::{Link, World, exits_with, output, sum};
 
 #[test]
-fn scr_1_program_restarts_from_rebuilt_files_after_node_loss() {
-    let world = World::new();
+fn scr_1_program_restarts_from_rebuilt_files_after_node_loss(world: &World) {
     let program = world.compile("cc", "old_style.c", Link::Shared);
     let command = [program.to_str().unwrap(), "10", &world.results()];
     // Lost during checkpoint 3, in step 6: checkpoint 2 is the newest.
-    let ran = world.run(&command, "", "{node: 1, during: encode, checkpoint: 3}");
-    let printed = output(&ran);
-    assert_eq!(ran.status.code(), Some(0), "{printed}");
-    for rank in 0..6 {
-        assert_eq!(world.result(rank), format!("{} 4", sum(rank, 10)));
-    }
+    let printed = exits_with(&world.run(&command, "", "{node: 1, during: encode, checkpoint: 3}"), 0);
+    world.assert_results(|rank| format!("{} 4", sum(rank, 10)));
     assert!(!printed.contains("SCR_Route_file"), "at the first start there is nothing to read: {printed}");
 }
 
 #[test]
-fn forked_children_can_neither_write_checkpoints_nor_end_the_job() {
-    let world = World::new();
+fn forked_children_can_neither_write_checkpoints_nor_end_the_job(world: &World) {
     let program = world.compile("cc", "forked.c", Link::Shared);
-    let ran = world.run_with(&[program.to_str().unwrap(), "4", &world.results()], "", "", "relaunch: {attempts: 0}");
-    let printed = output(&ran);
-    assert_eq!(ran.status.code(), Some(0), "{printed}");
+    let printed = exits_with(
+        &world.run_with(&[program.to_str().unwrap(), "4", &world.results()], "", "", "relaunch: {attempts: 0}"),
+        0,
+    );
     for rank in 0..6 {
         assert_eq!(world.result(rank), sum(rank, 4).to_string());
         let state = world.path().join(format!("prefix/scr.current/state.{rank}"));
@@ -34,42 +29,33 @@ fn forked_children_can_neither_write_checkpoints_nor_end_the_job() {
 }
 
 #[test]
-fn statically_linked_program_works() {
-    let world = World::new();
+fn statically_linked_program_works(world: &World) {
     let program = world.compile("cc", "old_style.c", Link::Static);
     world.finishes(&[program.to_str().unwrap(), "4", &world.results()], "", "");
     assert_eq!(world.result(5), format!("{} 0", sum(5, 4)));
 }
 
 #[test]
-fn finds_named_checkpoint_in_cache_after_node_loss() {
-    let world = World::new();
+fn finds_named_checkpoint_in_cache_after_node_loss(world: &World) {
     let program = world.compile("cc", "named.c", Link::Shared);
     let command = [program.to_str().unwrap(), "own", "6", &world.results()];
     world.finishes(&command, "", "{node: 0, during: encode, checkpoint: 4}");
-    for rank in 0..6 {
-        assert_eq!(world.result(rank), format!("{} 3 step.3", sum(rank, 6)));
-    }
+    world.assert_results(|rank| format!("{} 3 step.3", sum(rank, 6)));
     // The newest checkpoint was flushed at the end of the job, with its name.
     assert_eq!(world.current(), "step.6");
 }
 
 #[test]
-fn ranks_restart_from_shared_file_after_node_loss() {
-    let world = World::new();
+fn ranks_restart_from_shared_file_after_node_loss(world: &World) {
     let program = world.compile("cc", "named.c", Link::Shared);
     let command = [program.to_str().unwrap(), "shared", "5", &world.results()];
     world.finishes(&command, "", "{node: 2, during: write, checkpoint: 4}");
-    for rank in 0..6 {
-        assert_eq!(world.result(rank), format!("{} 3 step.3", sum(rank, 5)));
-    }
+    world.assert_results(|rank| format!("{} 3 step.3", sum(rank, 5)));
     assert_eq!(world.current(), "step.5");
     // The next allocation restarts from the shared file in place.
     let command = [program.to_str().unwrap(), "shared", "7", &world.results()];
     world.finishes(&command, "", "");
-    for rank in 0..6 {
-        assert_eq!(world.result(rank), format!("{} 5 step.5", sum(rank, 7)));
-    }
+    world.assert_results(|rank| format!("{} 5 step.5", sum(rank, 7)));
 }
 
 #[test]
@@ -88,19 +74,15 @@ fn shared_file_in_cache_is_an_error_with_remedy() {
 }
 
 #[test]
-fn rank_0_reports_settings_of_the_program_that_have_no_effect() {
-    let world = World::new();
+fn rank_0_reports_settings_of_the_program_that_have_no_effect(world: &World) {
     let program = world.compile("cc", "settings.c", Link::Shared);
-    let ran = world.run(&[program.to_str().unwrap()], "", "");
-    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
-    let output = output(&ran);
+    let output = exits_with(&world.run(&[program.to_str().unwrap()], "", ""), 0);
     let reports: Vec<&str> = output.lines().filter(|line| line.contains("has no effect")).collect();
     assert!(matches!(&reports[..], [one] if one.contains("SCR: SCR_FLUSH of SCR_Config has no effect")), "{output}");
 }
 
 #[test]
-fn a_drained_checkpoint_keeps_its_name_for_the_next_allocation() {
-    let world = World::new();
+fn a_drained_checkpoint_keeps_its_name_for_the_next_allocation(world: &World) {
     let program = world.compile("cc", "named.c", Link::Shared);
     let command = [program.to_str().unwrap(), "own", "6", &world.results()];
     // Two nodes are lost, and there is only one spare: the job ends unfinished, and the cache is drained.
@@ -113,8 +95,7 @@ fn a_drained_checkpoint_keeps_its_name_for_the_next_allocation() {
 }
 
 #[test]
-fn drops_deletes_and_selects_datasets_by_name() {
-    let world = World::new();
+fn drops_deletes_and_selects_datasets_by_name(world: &World) {
     let program = world.compile("cc", "manage.c", Link::Shared);
     let program = program.to_str().unwrap();
     world.finishes(&[program, "write"], ", flush: {every: 0}", "");
@@ -132,8 +113,7 @@ fn halt_ends_scr_1_program_unless_it_calls_should_exit() {
     let old = World::new();
     let program = old.compile("cc", "old_style.c", Link::Shared);
     let command = [program.to_str().unwrap(), "10", &old.results()];
-    let ran = old.run_with(&command, "", "", halt);
-    assert_eq!(ran.status.code(), Some(75), "{}", output(&ran));
+    exits_with(&old.run_with(&command, "", "", halt), 75);
     assert!(!old.result_path(0).exists(), "it ended in SCR_Complete_checkpoint");
     old.finishes(&command, "", "");
     assert_eq!(old.result(3), format!("{} 4", sum(3, 10)));
@@ -177,8 +157,7 @@ fn variables_of_scr_3_reach_the_ranks() {
 }
 
 #[test]
-fn output_is_flushed_while_program_runs_and_survives_node_loss() {
-    let world = World::new();
+fn output_is_flushed_while_program_runs_and_survives_node_loss(world: &World) {
     let program = world.compile("cc", "manage.c", Link::Shared);
     let program = program.to_str().unwrap();
     // The picture, dataset 3, is lost while it is encoded: it is written again.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use crate::world::{Link, World, in_repository, needs, output, sum};
+use crate::world::{Link, World, exits_with, in_repository, needs, output, sum};
 
 /// What each rank of `options.c` wrote.
 fn results(world: &World) -> String {
@@ -42,18 +42,19 @@ fn complete(world: &World) -> usize {
 }
 
 #[test]
-fn every_nth_dataset_is_output_and_a_lost_node_costs_the_last_one() {
-    let world = World::new();
-    let ran = options_with(
-        &world,
-        &["--times=7", "--path=data", "--flush=2", "--output=3"],
-        ", flush: {every: 0}",
-        "{node: 1, during: encode, checkpoint: 5}",
+fn every_nth_dataset_is_output_and_a_lost_node_costs_the_last_one(world: &World) {
+    exits_with(
+        &options_with(
+            world,
+            &["--times=7", "--path=data", "--flush=2", "--output=3"],
+            ", flush: {every: 0}",
+            "{node: 1, during: encode, checkpoint: 5}",
+        ),
+        0,
     );
-    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
-    assert_eq!(results(&world), "7 ckpt.4 0");
+    assert_eq!(results(world), "7 ckpt.4 0");
     // Output, and the newest checkpoint, which the end of the job flushes.
-    assert_eq!(names(&world), ["ckpt.2", "ckpt.4", "ckpt.7", "output.3", "output.6"]);
+    assert_eq!(names(world), ["ckpt.2", "ckpt.4", "ckpt.7", "output.3", "output.6"]);
     for named in ["ckpt.2", "output.3", "ckpt.4", "output.6"] {
         for rank in 0..6 {
             let file = world.path().join(format!("prefix/data/{named}/rank_{rank}.ckpt"));
@@ -71,22 +72,23 @@ fn checkpoints_that_a_rank_refuses_are_passed_over_to_the_next() {
     assert_eq!(results(&world), "5 ckpt.2 2");
     // From the cache, where it has just been rebuilt, to the prefix directory.
     let world = World::new();
-    let ran = options_with(
-        &world,
-        &["--times=5", "--refuse=ckpt.3"],
-        ", flush: {every: 2}",
-        "{node: 2, during: encode, checkpoint: 4}",
+    exits_with(
+        &options_with(
+            &world,
+            &["--times=5", "--refuse=ckpt.3"],
+            ", flush: {every: 2}",
+            "{node: 2, during: encode, checkpoint: 4}",
+        ),
+        0,
     );
-    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
     assert_eq!(results(&world), "5 ckpt.2 1");
 }
 
 #[test]
-fn a_program_that_refuses_every_checkpoint_begins_anew() {
-    let world = World::new();
-    options(&world, &["--times=2"]);
-    options(&world, &["--times=3", "--refuse=ckpt.1", "--refuse=ckpt.2"]);
-    assert_eq!(results(&world), "3 - 2");
+fn a_program_that_refuses_every_checkpoint_begins_anew(world: &World) {
+    options(world, &["--times=2"]);
+    options(world, &["--times=3", "--refuse=ckpt.1", "--refuse=ckpt.2"]);
+    assert_eq!(results(world), "3 - 2");
     assert_eq!(world.current(), "ckpt.3");
 }
 
@@ -110,64 +112,58 @@ fn redundancy_and_stores_of_the_program_are_reported_and_those_of_the_job_protec
 }
 
 #[test]
-fn current_selects_the_checkpoint_and_an_unknown_name_none() {
-    let world = World::new();
-    options(&world, &["--times=3", "--current=ckpt.7"]);
-    assert_eq!(results(&world), "3 - 0");
-    let printed = options(&world, &["--times=3", "--current=ckpt.9"]);
-    assert_eq!(results(&world), "3 ckpt.3 0");
+fn current_selects_the_checkpoint_and_an_unknown_name_none(world: &World) {
+    options(world, &["--times=3", "--current=ckpt.7"]);
+    assert_eq!(results(world), "3 - 0");
+    let printed = options(world, &["--times=3", "--current=ckpt.9"]);
+    assert_eq!(results(world), "3 ckpt.3 0");
     assert_eq!(printed.matches("SCR: SCR_Current has no effect").count(), 1, "{printed}");
-    options(&world, &["--times=3", "--current=ckpt.1"]);
-    assert_eq!(results(&world), "3 ckpt.1 0");
+    options(world, &["--times=3", "--current=ckpt.1"]);
+    assert_eq!(results(world), "3 ckpt.1 0");
     assert_eq!(world.current(), "ckpt.3");
 }
 
 #[test]
-fn files_that_are_opened_by_their_names_are_those_of_the_current_checkpoint() {
-    let world = World::new();
+fn files_that_are_opened_by_their_names_are_those_of_the_current_checkpoint(world: &World) {
     let path = format!("--path={}", world.path().join("prefix/data").display());
-    options(&world, &["--times=4", &path, "--flush=1"]);
-    options(&world, &["--times=5", &path, "--flush=1", "--noscrrestart", "--current=ckpt.2"]);
-    assert_eq!(results(&world), "5 ckpt.2 0");
+    options(world, &["--times=4", &path, "--flush=1"]);
+    options(world, &["--times=5", &path, "--flush=1", "--noscrrestart", "--current=ckpt.2"]);
+    assert_eq!(results(world), "5 ckpt.2 0");
     // Steps 3 and 4 have been written again.
-    assert_eq!((world.current(), complete(&world)), ("ckpt.5".to_owned(), 5));
-    options(&world, &["--times=6", &path]);
-    assert_eq!(results(&world), "6 ckpt.5 0");
+    assert_eq!((world.current(), complete(world)), ("ckpt.5".to_owned(), 5));
+    options(world, &["--times=6", &path]);
+    assert_eq!(results(world), "6 ckpt.5 0");
 }
 
 #[test]
-fn a_program_that_calls_no_function_ends_as_it_would_alone() {
-    let world = World::new();
+fn a_program_that_calls_no_function_ends_as_it_would_alone(world: &World) {
     let directory = world.path().join("own");
     fs::create_dir(&directory).unwrap();
     let path = format!("--path={}", directory.display());
-    options(&world, &["--noscr", "--times=2", &path]);
-    options(&world, &["--noscr", "--times=3", &path, "--current=ckpt.2"]);
-    assert_eq!(results(&world), "3 ckpt.2 0");
+    options(world, &["--noscr", "--times=2", &path]);
+    options(world, &["--noscr", "--times=3", &path, "--current=ckpt.2"]);
+    assert_eq!(results(world), "3 ckpt.2 0");
 }
 
 #[test]
-fn ranks_of_different_sizes_write_and_read_one_file() {
-    let world = World::new();
+fn ranks_of_different_sizes_write_and_read_one_file(world: &World) {
     let bypass = ["SCR_CACHE_BYPASS=1", "--shared-file", "--times=4"];
-    let ran = options_with(&world, &bypass, "", "{node: 2, during: write, checkpoint: 3}");
-    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
-    assert_eq!(results(&world), "4 ckpt.2 0");
+    exits_with(&options_with(world, &bypass, "", "{node: 2, during: write, checkpoint: 3}"), 0);
+    assert_eq!(results(world), "4 ckpt.2 0");
     let file = world.path().join("prefix/ckpt.4/rank_shared.ckpt");
     assert_eq!(fs::metadata(file).unwrap().len(), 6 * 3008 + 15);
 }
 
 #[test]
-fn ranks_with_several_files_and_none_restart_after_node_loss() {
-    let world = World::new();
+fn ranks_with_several_files_and_none_restart_after_node_loss(world: &World) {
     let program = world.compile("cc", "several_files.c", Link::Shared);
     let command = [program.to_str().unwrap(), "5", &world.results()];
     world.finishes(&command, "", "{node: 1, during: encode, checkpoint: 4}");
-    assert_eq!(results(&world), "5 timestep.3");
+    assert_eq!(results(world), "5 timestep.3");
     // From the prefix directory.
     let command = [program.to_str().unwrap(), "6", &world.results()];
     world.finishes(&command, "", "");
-    assert_eq!(results(&world), "6 timestep.5");
+    assert_eq!(results(world), "6 timestep.5");
 }
 
 #[test]

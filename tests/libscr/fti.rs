@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::world::{FTI, Link, VARIABLES, World, holdfast, in_repository, needs, output, program_source, quiet, sum};
+use crate::world::{
+    FTI, Link, VARIABLES, World, exits_with, holdfast, in_repository, needs, output, program_source, quiet, sum,
+};
 
 const SOURCE: &str = "source: variables, redundancy: [{scheme: xor, set_size: 3}]";
 
@@ -37,17 +39,14 @@ fn result(world: &World, rank: u32) -> [u32; 3] {
 }
 
 #[test]
-fn fti_program_restarts_after_two_node_losses_from_the_level_that_protected_it() {
-    let world = World::new();
-    let program = compile(&world, Link::Shared);
-    let file = configuration(&world, "[Basic]\nHead = 0\nCkpt_dir = ./Local\nckpt_io = 3\nSpeed = 9\n");
+fn fti_program_restarts_after_two_node_losses_from_the_level_that_protected_it(world: &World) {
+    let program = compile(world, Link::Shared);
+    let file = configuration(world, "[Basic]\nHead = 0\nCkpt_dir = ./Local\nckpt_io = 3\nSpeed = 9\n");
     let command = [program.to_str().unwrap(), "8", &world.results(), &file];
     let faults = "{node: 1, during: encode, checkpoint: 3}, {node: 0, during: encode, checkpoint: 6}";
-    let ran = world.run_on(5, "", &command, SOURCE, faults, "");
-    let printed = output(&ran);
-    assert_eq!(ran.status.code(), Some(0), "{printed}");
+    let printed = exits_with(&world.run_on(5, "", &command, SOURCE, faults, ""), 0);
     for rank in 0..6 {
-        let [value, restarted, _] = result(&world, rank);
+        let [value, restarted, _] = result(world, rank);
         assert_eq!(value, sum(rank, 8), "rank {rank}");
         assert!(restarted >= 3, "the second loss is after the first: {restarted}");
     }
@@ -58,25 +57,21 @@ fn fti_program_restarts_after_two_node_losses_from_the_level_that_protected_it()
     }
     for rank in 0..6 {
         let file = world.path().join(format!("prefix/scr.current/Ckpt8-Rank{rank}.fti"));
-        let verified = holdfast(&["verify", file.to_str().unwrap()], world.path());
-        assert_eq!(verified.status.code(), Some(0), "{}", output(&verified));
+        exits_with(&holdfast(&["verify", file.to_str().unwrap()], world.path()), 0);
     }
 }
 
 /// FTI has no call that declares how a variable is distributed.
 #[test]
-fn variables_of_fti_are_recovered_by_as_many_ranks_only() {
-    let world = World::new();
+fn variables_of_fti_are_recovered_by_as_many_ranks_only(world: &World) {
     let source = program_source("fti_other_ranks.c");
     let program = world.compile_for(FTI, &["cc", &without_mpi()], &[&source], Link::Shared);
-    let file = configuration(&world, "[Basic]\nHead = 0\n");
+    let file = configuration(world, "[Basic]\nHead = 0\n");
     let any = format!("{SOURCE}, restart: {{ranks: any}}");
     for (ranks, result) in [(6, "0"), (6, "1"), (5, "refused")] {
         // The same command would be that of a finished job.
         let command = [program.to_str().unwrap(), &world.results(), &file, result];
-        let ran = world.run_on(4, &format!("ranks: {ranks},"), &command, &any, "", "");
-        let printed = output(&ran);
-        assert_eq!(ran.status.code(), Some(0), "{printed}");
+        let printed = exits_with(&world.run_on(4, &format!("ranks: {ranks},"), &command, &any, "", ""), 0);
         (0..ranks).for_each(|rank| assert_eq!(world.result(rank), result, "{printed}"));
         let reason =
             "variable 0 has a value of its own on each of the 6 ranks that wrote checkpoint 2, and this run has 5";
@@ -85,14 +80,11 @@ fn variables_of_fti_are_recovered_by_as_many_ranks_only() {
 }
 
 #[test]
-fn forked_children_can_neither_save_nor_end_the_job() {
-    let world = World::new();
+fn forked_children_can_neither_save_nor_end_the_job(world: &World) {
     let compiler = ["cc", &without_mpi(), &with_variables()];
     let program = world.compile_for(FTI, &compiler, &[&program_source("fti_forked.c")], Link::Shared);
     let command = [program.to_str().unwrap(), "6", &world.results()];
-    let ran = world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}");
-    let printed = output(&ran);
-    assert_eq!(ran.status.code(), Some(0), "{printed}");
+    let printed = exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}"), 0);
     for rank in 0..6 {
         assert_eq!(world.result(rank), sum(rank, 6).to_string());
         assert!(world.path().join(format!("prefix/scr.current/Ckpt6-Rank{rank}.fti")).exists(), "{printed}");
@@ -111,41 +103,35 @@ fn fortran_program_calls_every_function_and_restarts_with_the_values_of_every_ty
         let program = world.compile_for(FTI, &["gfortran"], &[&FTI.include("fti.f90"), &stub, &source], link);
         for (steps, restarted) in [(3, 0), (5, 3)] {
             let command = [program.to_str().unwrap(), &steps.to_string(), &world.results()];
-            let ran = world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}");
-            assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
-            for rank in 0..6 {
-                assert_eq!(world.result(rank), format!("{} {restarted}", sum(rank, steps)));
-            }
+            exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}"), 0);
+            world.assert_results(|rank| format!("{} {restarted}", sum(rank, steps)));
         }
     }
 }
 
 #[test]
-fn snapshots_recover_and_have_the_intervals_of_the_configuration_file_or_else_of_the_job() {
-    let world = World::new();
-    let program = compile(&world, Link::Static);
+fn snapshots_recover_and_have_the_intervals_of_the_configuration_file_or_else_of_the_job(world: &World) {
+    let program = compile(world, Link::Static);
     let source = format!("{SOURCE}, variables: {{snapshots: {{parity: 1ms}}}}");
     let run = |steps: &str, file: &str| {
         let command = [program.to_str().unwrap(), steps, &world.results(), file, "s"];
-        let ran = world.run_on(3, "", &command, &source, "", "");
-        assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
-        result(&world, 5)
+        exits_with(&world.run_on(3, "", &command, &source, "", ""), 0);
+        result(world, 5)
     };
     // Each snapshot is a call to all ranks: 60 of them take longer than the interval.
     let [value, restarted, taken] = run("60", "");
     assert_eq!((value, restarted), (sum(5, 60), 0));
     assert!(taken > 0, "the job's interval is over");
-    let file = configuration(&world, "[Basic]\nCkpt_L1 = 0\nCkpt_L3 = 7\n");
+    let file = configuration(world, "[Basic]\nCkpt_L1 = 0\nCkpt_L3 = 7\n");
     let [value, restarted, taken] = run("90", &file);
     assert_eq!((value, taken), (sum(5, 90), 0), "the interval of the file is 7 minutes");
     assert!(restarted > 0 && restarted <= 60, "{restarted}");
 }
 
 #[test]
-fn head_processes_and_other_communicators_are_refused_on_all_ranks() {
-    let world = World::new();
-    let program = compile(&world, Link::Shared);
-    let heads = configuration(&world, "[Basic]\nHead = 1\n");
+fn head_processes_and_other_communicators_are_refused_on_all_ranks(world: &World) {
+    let program = compile(world, Link::Shared);
+    let heads = configuration(world, "[Basic]\nHead = 1\n");
     let mut alone = Command::new(&program);
     let alone = quiet(&mut alone).args(["1", &world.results(), &heads]);
     let refused = output(&alone.env("HOLDFAST_RANK", "0").env("HOLDFAST_RANKS", "6").output().unwrap());
@@ -164,13 +150,12 @@ fn head_processes_and_other_communicators_are_refused_on_all_ranks() {
     // The program has called FTI_Init again.
     assert_eq!(ran.status.code(), Some(0), "{printed}");
     for rank in 0..6 {
-        assert_eq!(result(&world, rank), [0, 0, 0]);
+        assert_eq!(result(world, rank), [0, 0, 0]);
     }
 }
 
 #[test]
-fn functions_and_types_that_are_missing_are_refused_by_their_names() {
-    let world = World::new();
+fn functions_and_types_that_are_missing_are_refused_by_their_names(world: &World) {
     let program = world.path().join("missing");
     let refused = |define: &str, link: Link| {
         let source = program_source("fti_missing.c");
@@ -211,9 +196,7 @@ fn runs_in_mpi(mpi: &str, compiler: &str, module: &[&Path], language: &str, name
     let sources: Vec<&Path> = module.iter().copied().chain([source.as_path()]).collect();
     let program = world.compile_for(FTI, &[compiler], &sources, Link::Shared);
     let faults = "{node: 1, during: encode, checkpoint: 3}";
-    let refused = world.run_on(4, "launcher: local,", &[program.to_str().unwrap()], SOURCE, faults, "");
-    let text = output(&refused);
-    assert_eq!(refused.status.code(), Some(78), "{text}");
+    let text = exits_with(&world.run_on(4, "launcher: local,", &[program.to_str().unwrap()], SOURCE, faults, ""), 78);
     let refusal = format!("({mpi}), and the launcher would start each rank as a program of its own");
     assert!(text.contains(&refusal), "{text}");
     assert!(text.contains("write `run: {launcher: mpirun"), "{text}");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use crate::world::{World, in_repository, needs, output, quiet, sum};
+use crate::world::{World, exits_with, in_repository, needs, output, quiet, sum};
 
 /// Two nodes are lost, one after the other.
 const LOSSES: &str = "{node: 1, during: encode, checkpoint: 3}, {node: 2, during: encode, checkpoint: 5}";
@@ -106,66 +106,55 @@ fn datasets(world: &World) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn files_that_are_written_in_unusual_ways_are_complete_in_the_checkpoint() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged_ways.c");
+fn files_that_are_written_in_unusual_ways_are_complete_in_the_checkpoint(world: &World) {
+    let program = compile(world, "cc", "unchanged_ways.c");
     let job = Job { files: "'state_[0-9]+\\.dat$'", flush: 1, ..Job::default() };
-    let printed = job.finishes(&world, &[program.to_str().unwrap(), "18"]);
+    let printed = job.finishes(world, &[program.to_str().unwrap(), "18"]);
     let text = |step: u32, rank: u32| format!("{step:<31} {rank:<31}\n");
     // In step 17 another process writes to the file when it is renamed.
     let steps = (1..=18).filter(|step| *step != 17);
     let expected: Vec<Vec<String>> = steps.map(|step| (0..6).map(|rank| text(step, rank)).collect()).collect();
-    assert_eq!(datasets(&world), expected, "{printed}");
+    assert_eq!(datasets(world), expected, "{printed}");
     assert_eq!(printed.matches("was renamed while it was open by another process").count(), 6, "{printed}");
-    assert_eq!(own_files(&world), [""; 0]);
+    assert_eq!(own_files(world), [""; 0]);
 }
 
 #[test]
-fn a_fortran_program_continues_after_two_lost_nodes() {
+fn a_fortran_program_continues_after_two_lost_nodes(world: &World) {
     needs("gfortran");
-    let world = World::new();
-    let program = compile(&world, "gfortran", "unchanged.f90");
-    Job { faults: LOSSES, ..Job::default() }.finishes(&world, &[program.to_str().unwrap(), &world.results()]);
-    for rank in 0..6 {
-        assert_eq!(world.result(rank), format!("{} 8", sum(rank, 10)));
-    }
-    assert_eq!(own_files(&world), [""; 0]);
+    let program = compile(world, "gfortran", "unchanged.f90");
+    Job { faults: LOSSES, ..Job::default() }.finishes(world, &[program.to_str().unwrap(), &world.results()]);
+    world.assert_results(|rank| format!("{} 8", sum(rank, 10)));
+    assert_eq!(own_files(world), [""; 0]);
 }
 
 #[test]
-fn an_mpi_program_continues_although_one_rank_looks_for_its_file_before_the_others() {
+fn an_mpi_program_continues_although_one_rank_looks_for_its_file_before_the_others(world: &World) {
     needs("mpicc.mpich");
-    let world = World::new();
-    let program = compile(&world, "mpicc.mpich", "unchanged_mpi.c");
+    let program = compile(world, "mpicc.mpich", "unchanged_mpi.c");
     let run = ", launcher: mpirun, launcher_program: mpirun.mpich";
     let command = [program.to_str().unwrap(), &world.results()];
-    Job { faults: LOSSES, run, ..Job::default() }.finishes(&world, &command);
-    for rank in 0..6 {
-        assert_eq!(world.result(rank), format!("{} 8 15", sum(rank, 10)));
-    }
+    Job { faults: LOSSES, run, ..Job::default() }.finishes(world, &command);
+    world.assert_results(|rank| format!("{} 8 15", sum(rank, 10)));
 }
 
 #[test]
-fn a_checkpoint_needs_a_file_for_each_expression_of_the_rank() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged.c");
+fn a_checkpoint_needs_a_file_for_each_expression_of_the_rank(world: &World) {
+    let program = compile(world, "cc", "unchanged.c");
     let files = "'0-N:^part_[0-9]+,0-0:^index.txt$'";
     let command = [program.to_str().unwrap(), "two", "10", &world.results()];
-    Job { files, faults: LOSSES, ..Job::default() }.finishes(&world, &command);
-    for rank in 0..6 {
-        assert_eq!(world.result(rank), format!("{} 8", sum(rank, 10)));
-    }
-    assert_eq!(own_files(&world), [""; 0]);
+    Job { files, faults: LOSSES, ..Job::default() }.finishes(world, &command);
+    world.assert_results(|rank| format!("{} 8", sum(rank, 10)));
+    assert_eq!(own_files(world), [""; 0]);
 }
 
 #[test]
-fn threads_write_a_checkpoint_together_while_children_write_files_of_the_same_names() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged_threads.c");
+fn threads_write_a_checkpoint_together_while_children_write_files_of_the_same_names(world: &World) {
+    let program = compile(world, "cc", "unchanged_threads.c");
     let files = "'^part_[0-9]+_0$,^part_[0-9]+_1$,^part_[0-9]+_2$,^part_[0-9]+_3$'";
     let command = [program.to_str().unwrap(), "8", &world.results()];
     // Files that the children of the first generation have left do not exist for a program that restarts.
-    Job { files, faults: LOSSES, ..Job::default() }.finishes(&world, &command);
+    Job { files, faults: LOSSES, ..Job::default() }.finishes(world, &command);
     for rank in 0..6 {
         // The sum of 1 to 8 for each thread, times its number.
         assert_eq!(world.result(rank), format!("{} 4", 36 * (1 + 2 + 3 + 4)));
@@ -177,29 +166,25 @@ fn threads_write_a_checkpoint_together_while_children_write_files_of_the_same_na
 }
 
 #[test]
-fn without_a_checkpoint_a_program_begins_with_the_files_of_the_working_directory() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged.c");
+fn without_a_checkpoint_a_program_begins_with_the_files_of_the_working_directory(world: &World) {
+    let program = compile(world, "cc", "unchanged.c");
     for rank in 0..6_u32 {
         let numbers = [6, u64::from(sum(rank, 6))].map(u64::to_ne_bytes).concat();
         fs::write(world.path().join(format!("part_{rank}.bin")), numbers).unwrap();
     }
     fs::write(world.path().join("index.txt"), "6\n").unwrap();
     let command = [program.to_str().unwrap(), "two", "8", &world.results()];
-    Job { files: "'part_[0-9]+,0-0:index'", ..Job::default() }.finishes(&world, &command);
-    for rank in 0..6 {
-        assert_eq!(world.result(rank), format!("{} 6", sum(rank, 8)));
-    }
+    Job { files: "'part_[0-9]+,0-0:index'", ..Job::default() }.finishes(world, &command);
+    world.assert_results(|rank| format!("{} 6", sum(rank, 8)));
     assert_eq!(fs::read_to_string(world.path().join("index.txt")).unwrap(), "6\n", "not written");
 }
 
 #[test]
-fn a_write_error_drops_the_checkpoint_on_all_ranks() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged.c");
+fn a_write_error_drops_the_checkpoint_on_all_ranks(world: &World) {
+    let program = compile(world, "cc", "unchanged.c");
     let faults = "{node: 1, during: encode, checkpoint: 3}";
     let command = [program.to_str().unwrap(), "limit", "6", &world.results()];
-    let printed = Job { faults, ..Job::default() }.finishes(&world, &command);
+    let printed = Job { faults, ..Job::default() }.finishes(world, &command);
     // Rank 1 itself cannot print: the limit is that of its standard error, too.
     assert!(printed.contains("libscr_interpose: checkpoint 2 was dropped"), "{printed}");
     for rank in 0..6 {
@@ -209,17 +194,16 @@ fn a_write_error_drops_the_checkpoint_on_all_ranks() {
 }
 
 #[test]
-fn a_rank_that_fails_has_not_finished_the_job() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged.c");
+fn a_rank_that_fails_has_not_finished_the_job(world: &World) {
+    let program = compile(world, "cc", "unchanged.c");
     let command = [program.to_str().unwrap(), "fail", "4", &world.results()];
-    Job::default().finishes(&world, &command);
+    Job::default().finishes(world, &command);
     for rank in [1, 5] {
         assert_eq!(world.result(rank), format!("{} 4", sum(rank, 4)), "launched again");
     }
     // The second generation had nothing left to write.
     assert_eq!(world.indexed().len(), 1, "the newest checkpoint was drained");
-    let again = output(&Job::default().run(&world, &command));
+    let again = output(&Job::default().run(world, &command));
     assert!(again.contains("the job was finished in an earlier run"), "{again}");
 }
 
@@ -248,46 +232,39 @@ fn tools_that_look_at_the_files_before_the_program_starts_are_not_the_rank() {
 }
 
 #[test]
-fn a_script_whose_program_was_killed_when_it_had_only_read_has_not_finished_the_job() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged.c");
-    let command = wrapped("PROGRAM; true", &program, "killed", 4, &world);
-    Job::default().finishes(&world, &command.each_ref().map(String::as_str));
-    for rank in 0..6 {
-        assert_eq!(world.result(rank), format!("{} 0", sum(rank, 4)));
-    }
+fn a_script_whose_program_was_killed_when_it_had_only_read_has_not_finished_the_job(world: &World) {
+    let program = compile(world, "cc", "unchanged.c");
+    let command = wrapped("PROGRAM; true", &program, "killed", 4, world);
+    Job::default().finishes(world, &command.each_ref().map(String::as_str));
+    world.assert_results(|rank| format!("{} 0", sum(rank, 4)));
 }
 
 #[test]
-fn a_tool_that_is_started_when_the_run_is_finished_takes_no_part_and_says_so() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged.c");
-    let command = wrapped("PROGRAM && { cat STATE; true; }", &program, "stdio", 4, &world);
-    let printed = Job::default().finishes(&world, &command.each_ref().map(String::as_str));
+fn a_tool_that_is_started_when_the_run_is_finished_takes_no_part_and_says_so(world: &World) {
+    let program = compile(world, "cc", "unchanged.c");
+    let command = wrapped("PROGRAM && { cat STATE; true; }", &program, "stdio", 4, world);
+    let printed = Job::default().finishes(world, &command.each_ref().map(String::as_str));
     assert_eq!(printed.matches("takes no part: the application has called finalize").count(), 6, "{printed}");
 }
 
 #[test]
-fn a_second_program_of_a_rank_that_failed_ends_with_a_message() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged.c");
+fn a_second_program_of_a_rank_that_failed_ends_with_a_message(world: &World) {
+    let program = compile(world, "cc", "unchanged.c");
     // Rank 1 fails after its last step. The script that starts it again ends with its exit code.
-    let command = wrapped("PROGRAM || PROGRAM", &program, "fail", 4, &world);
-    let printed = Job::default().finishes(&world, &command.each_ref().map(String::as_str));
+    let command = wrapped("PROGRAM || PROGRAM", &program, "fail", 4, world);
+    let printed = Job::default().finishes(world, &command.each_ref().map(String::as_str));
     assert!(printed.contains("another process cannot continue its run"), "{printed}");
     assert_eq!(world.result(1), format!("{} 4", sum(1, 4)), "launched again");
 }
 
 #[test]
-fn a_halt_ends_the_program_when_its_checkpoint_is_complete() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged.c");
+fn a_halt_ends_the_program_when_its_checkpoint_is_complete(world: &World) {
+    let program = compile(world, "cc", "unchanged.c");
     let command = [program.to_str().unwrap(), "update", "10", &world.results()];
-    let halted = Job { more: "halt: {checkpoints_left: 2}", ..Job::default() }.run(&world, &command);
-    assert_eq!(halted.status.code(), Some(75), "{}", output(&halted));
+    exits_with(&Job { more: "halt: {checkpoints_left: 2}", ..Job::default() }.run(world, &command), 75);
     let stale = world.path().join("state_0.dat");
     fs::write(&stale, "an old file").unwrap();
-    Job::default().finishes(&world, &command);
+    Job::default().finishes(world, &command);
     for rank in 0..6 {
         assert_eq!(world.result(rank), format!("{} 4", sum(rank, 10)), "from the prefix directory");
     }
@@ -295,12 +272,11 @@ fn a_halt_ends_the_program_when_its_checkpoint_is_complete() {
 }
 
 #[test]
-fn programs_that_end_with_0_after_the_sigterm_of_a_halt_have_not_finished_the_job() {
-    let world = World::new();
-    let program = compile(&world, "cc", "ends_on_sigterm.c");
+fn programs_that_end_with_0_after_the_sigterm_of_a_halt_have_not_finished_the_job(world: &World) {
+    let program = compile(world, "cc", "ends_on_sigterm.c");
     let (job, command) = (Job { more: "halt: {grace: 1s}", ..Job::default() }, [program.to_str().unwrap()]);
     let halted = std::thread::scope(|scope| {
-        let run = scope.spawn(|| job.run(&world, &command));
+        let run = scope.spawn(|| job.run(world, &command));
         let events = || fs::read_to_string(world.path().join("prefix/.holdfast/events.jsonl")).unwrap_or_default();
         // Before that the checkpoint is under way, and the halt takes effect at its end.
         while !events().contains("checkpoint_protected") && !run.is_finished() {
@@ -314,16 +290,15 @@ fn programs_that_end_with_0_after_the_sigterm_of_a_halt_have_not_finished_the_jo
     assert_eq!(halted.status.code(), Some(75), "{}", output(&halted));
     assert!(output(&halted).contains("SIGTERM to the ranks"), "{}", output(&halted));
     fs::write(world.path().join("done"), "").unwrap();
-    let printed = job.finishes(&world, &command);
+    let printed = job.finishes(world, &command);
     assert!(printed.contains("started from checkpoint 1"), "{printed}");
 }
 
 #[test]
-fn a_program_whose_files_do_not_match_is_not_changed() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged.c");
+fn a_program_whose_files_do_not_match_is_not_changed(world: &World) {
+    let program = compile(world, "cc", "unchanged.c");
     let command = [program.to_str().unwrap(), "rename", "10", &world.results()];
-    Job { files: "'^other_[0-9]'", ..Job::default() }.finishes(&world, &command);
+    Job { files: "'^other_[0-9]'", ..Job::default() }.finishes(world, &command);
     for rank in [0, 5] {
         assert_eq!(world.result(rank), format!("{} 0", sum(rank, 10)));
         assert!(world.path().join(format!("state_{rank}.dat")).exists());
@@ -332,10 +307,9 @@ fn a_program_whose_files_do_not_match_is_not_changed() {
 }
 
 #[test]
-fn scripts_of_scr_name_the_files_by_its_parameter() {
-    let world = World::new();
-    let program = compile(&world, "cc", "unchanged.c");
-    let directory = with_library(&world);
+fn scripts_of_scr_name_the_files_by_its_parameter(world: &World) {
+    let program = compile(world, "cc", "unchanged.c");
+    let directory = with_library(world);
     let srun = |directory: &Path| {
         let mut srun = Command::new(directory.join("bin/holdfast"));
         srun.args(["compat", "scr_srun", "-n2", program.to_str().unwrap(), "stdio", "4", &world.results()]);
@@ -345,7 +319,7 @@ fn scripts_of_scr_name_the_files_by_its_parameter() {
     let ran = srun(&directory);
     assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
     assert_eq!(world.indexed().len(), 1, "{}", output(&ran));
-    assert_eq!(own_files(&world), [""; 0]);
+    assert_eq!(own_files(world), [""; 0]);
     fs::remove_dir_all(directory.join("lib")).unwrap();
     let ran = srun(&directory);
     assert_eq!(ran.status.code(), Some(1), "{}", output(&ran));
@@ -371,21 +345,18 @@ fn block<'a>(page: &'a str, language: &str) -> &'a str {
 }
 
 #[test]
-fn the_program_of_the_documentation_continues_after_two_lost_nodes() {
+fn the_program_of_the_documentation_continues_after_two_lost_nodes(world: &World) {
     let page = include_str!("../../docs/interpose.md");
-    let world = World::new();
     fs::write(world.path().join("steps.c"), block(page, "c")).unwrap();
     fs::write(world.path().join("job.yaml"), block(page, "yaml")).unwrap();
-    let installed = with_library(&world).join("bin");
+    let installed = with_library(world).join("bin");
     let path = format!("{}:{}", installed.display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
     shell.args(["-ec", block(page, "sh")]).env("PATH", path).current_dir(world.path());
-    let ran = quiet(&mut shell).output().unwrap();
-    let printed = output(&ran);
-    assert_eq!(ran.status.code(), Some(0), "{printed}");
+    let printed = exits_with(&quiet(&mut shell).output().unwrap(), 0);
     assert_eq!(printed.matches("sum 55").count(), 4, "{printed}");
     assert_eq!(printed.matches("continues after step 8").count(), 4, "{printed}");
-    assert_eq!(own_files(&world), [""; 0]);
+    assert_eq!(own_files(world), [""; 0]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 use holdfast_testkit::harness::ignore;
 use tempfile::TempDir;
 
-use crate::world::{Link, VARIABLES, World, output, program_source};
+use crate::world::{Link, VARIABLES, World, exits_with, program_source};
 
 /// Bytes of the variables in `programs/interrupted.c`.
 const VARIABLES_BYTES: u64 = 40_000 * 8 + 8;
@@ -25,8 +25,7 @@ fn interrupted_at_every_operation(world: &World, layout: &str) -> Undisturbed {
     let program = world.compile_for(VARIABLES, &["cc"], &[&program_source("interrupted.c")], Link::Shared);
     let source = format!("source: variables, variables: {{layout: {layout}}}");
     let command = [program.to_str().unwrap(), &world.results()];
-    let ran = world.run_on(3, "", &command, &source, "", "relaunch: {attempts: 100}");
-    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+    exits_with(&world.run_on(3, "", &command, &source, "", "relaunch: {attempts: 100}"), 0);
     let result = world.result(3);
     let numbers: Vec<u64> = result.split(' ').map(|number| number.parse().unwrap()).collect();
     let [step, operations, renames, written] = numbers[..] else { panic!("{result}") };
@@ -73,11 +72,8 @@ fn has_its_content_after_each_launch(world: &World, layout: &str) {
     let source =
         format!("source: variables, variables: {{layout: {layout}}}, redundancy: [{{scheme: xor, set_size: 3}}]");
     let command = [program.to_str().unwrap(), "7", &world.results()];
-    let ran = world.run_on(3, "", &command, &source, "", "relaunch: {attempts: 10}");
-    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
-    for rank in 0..6 {
-        assert_eq!(world.result(rank), "28 6");
-    }
+    exits_with(&world.run_on(3, "", &command, &source, "", "relaunch: {attempts: 10}"), 0);
+    world.assert_results(|_| "28 6".to_owned());
 }
 
 #[test]

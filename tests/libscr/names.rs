@@ -1,7 +1,7 @@
 //! Files that no checkpoint can contain: names that SCR or Holdfast use for their own files, names without room for a
 //! suffix, and objects that are no regular files. Each costs one checkpoint of the program at most.
 
-use crate::world::{Link, World, holdfast, output};
+use crate::world::{Link, World, exits_with, holdfast};
 
 /// With what the message about each must contain.
 const NAMES: [(&str, &str); 14] = [
@@ -51,9 +51,7 @@ impl Case<'_> {
         let results = world.results();
         let mut command = vec![program.to_str().unwrap(), self.place, self.what, &results];
         command.extend(&self.arguments);
-        let ran = world.run(&command, ", flush: {every: 1}", "");
-        let output = output(&ran);
-        assert_eq!(ran.status.code(), Some(0), "{output}");
+        let output = exits_with(&world.run(&command, ", flush: {every: 1}", ""), 0);
         for rank in 0..6 {
             assert_eq!(world.result(rank), self.completed.to_string(), "rank {rank}");
         }
@@ -64,8 +62,7 @@ impl Case<'_> {
             assert_eq!(checkpoints.len(), complete, "a damaged entry: {checkpoints:#?}");
         }
         // All that is on the prefix is as it was written.
-        let verified = holdfast(&["verify", "prefix"], world.path());
-        assert_eq!(verified.status.code(), Some(0), "{}", crate::world::output(&verified));
+        exits_with(&holdfast(&["verify", "prefix"], world.path()), 0);
         let events = std::fs::read_to_string(world.path().join("prefix/.holdfast/events.jsonl")).unwrap();
         format!("{output}{events}")
     }

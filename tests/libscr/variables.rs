@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use holdfast_testkit::harness::ignore;
 
-use crate::world::{Link, VARIABLES, World, holdfast, in_repository, needs, output, program_source, sum};
+use crate::world::{Link, VARIABLES, World, exits_with, holdfast, in_repository, needs, output, program_source, sum};
 
 /// The checkpoint settings of a job for variables.
 const SOURCE: &str = "source: variables, redundancy: [{scheme: xor, set_size: 3}]";
@@ -26,20 +26,18 @@ fn drained(world: &World, checkpoint: u32) -> Vec<PathBuf> {
 }
 
 #[test]
-fn variables_that_grow_and_disappear_have_their_values_after_two_node_losses() {
-    let world = World::new();
+fn variables_that_grow_and_disappear_have_their_values_after_two_node_losses(world: &World) {
     let program = world.compile_for(VARIABLES, &["cc"], &[&program_source("variables.c")], Link::Shared);
-    loses_two_nodes(&world, "", &[program.to_str().unwrap(), "8", &world.results(), "3"]);
+    loses_two_nodes(world, "", &[program.to_str().unwrap(), "8", &world.results(), "3"]);
     for rank in 0..6 {
         let result = world.result(rank);
         let (value, recovered) = result.split_once(' ').unwrap();
         assert_eq!(value, sum(rank, 8).to_string(), "rank {rank}");
         assert!(recovered.parse::<u32>().unwrap() >= 4, "the second loss is after the first: {result}");
     }
-    for file in drained(&world, 8) {
+    for file in drained(world, 8) {
         let file = file.to_str().unwrap();
-        let verified = holdfast(&["verify", file], world.path());
-        assert_eq!(verified.status.code(), Some(0), "{}", output(&verified));
+        exits_with(&holdfast(&["verify", file], world.path()), 0);
         let inspected = holdfast(&["inspect", "--json", file], world.path());
         let text = output(&inspected);
         assert!(text.contains("\"fti-ff\"") && text.contains("-3"), "{text}");
@@ -47,11 +45,9 @@ fn variables_that_grow_and_disappear_have_their_values_after_two_node_losses() {
 }
 
 #[test]
-fn statically_linked_program_saves_variables() {
-    let world = World::new();
+fn statically_linked_program_saves_variables(world: &World) {
     let program = world.compile_for(VARIABLES, &["cc"], &[&program_source("variables.c")], Link::Static);
-    let ran = world.run_on(3, "", &[program.to_str().unwrap(), "2", &world.results(), "1"], SOURCE, "", "");
-    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+    exits_with(&world.run_on(3, "", &[program.to_str().unwrap(), "2", &world.results(), "1"], SOURCE, "", ""), 0);
     assert_eq!(world.result(4), format!("{} 0", sum(4, 2)));
 }
 
@@ -64,37 +60,31 @@ fn assert_result_of_the_page(ran: &Output) {
 }
 
 #[test]
-fn c_program_of_the_page_is_compiled_and_run() {
-    let world = World::new();
+fn c_program_of_the_page_is_compiled_and_run(world: &World) {
     let source = world.program_of_page("docs/variables.md", "c", "heat.c");
     let program = world.compile_for(VARIABLES, &["cc"], &[&source], Link::Shared);
     assert_result_of_the_page(&world.run_on(3, "", &[program.to_str().unwrap()], SOURCE, "", ""));
 }
 
 #[test]
-fn fortran_program_of_the_page_restarts_after_two_node_losses() {
+fn fortran_program_of_the_page_restarts_after_two_node_losses(world: &World) {
     needs("gfortran");
-    let world = World::new();
     let source = world.program_of_page("docs/variables.md", "fortran", "heat.f90");
     let module = VARIABLES.include("holdfast.f90");
     let program = world.compile_for(VARIABLES, &["gfortran"], &[&module, &source], Link::Shared);
-    assert_result_of_the_page(&loses_two_nodes(&world, "", &[program.to_str().unwrap()]));
+    assert_result_of_the_page(&loses_two_nodes(world, "", &[program.to_str().unwrap()]));
 }
 
 #[test]
-fn fortran_program_calls_every_function_and_restarts_with_the_values_of_every_type() {
+fn fortran_program_calls_every_function_and_restarts_with_the_values_of_every_type(world: &World) {
     needs("gfortran");
-    let world = World::new();
     let (module, source) = (VARIABLES.include("holdfast.f90"), program_source("variables.f90"));
     let program = world.compile_for(VARIABLES, &["gfortran"], &[&module, &source], Link::Static);
     let settings = format!("{SOURCE}, variables: {{snapshots: {{parity: 1ms}}}}");
     for (steps, recovered) in [(4, 0), (6, 4)] {
         let command = [program.to_str().unwrap(), &steps.to_string(), &world.results()];
-        let ran = world.run_on(3, "", &command, &settings, "", "relaunch: {attempts: 0}");
-        assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
-        for rank in 0..6 {
-            assert_eq!(world.result(rank), format!("{} {recovered}", sum(rank, steps)));
-        }
+        exits_with(&world.run_on(3, "", &command, &settings, "", "relaunch: {attempts: 0}"), 0);
+        world.assert_results(|rank| format!("{} {recovered}", sum(rank, steps)));
     }
 }
 
@@ -122,22 +112,20 @@ fn python_with_numpy() -> &'static str {
 }
 
 #[test]
-fn numpy_program_of_the_page_restarts_after_two_node_losses() {
+fn numpy_program_of_the_page_restarts_after_two_node_losses(world: &World) {
     let interpreter = python_with_numpy();
-    let world = World::new();
     let source = world.program_of_page("docs/variables.md", "python", "heat.py");
     let command = python(interpreter, &source);
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
-    assert_result_of_the_page(&loses_two_nodes(&world, "", &command));
+    assert_result_of_the_page(&loses_two_nodes(world, "", &command));
 }
 
 #[test]
-fn python_program_without_numpy_saves_buffers_that_grow() {
+fn python_program_without_numpy_saves_buffers_that_grow(world: &World) {
     needs("python3");
-    let world = World::new();
     let mut command = python("python3", &program_source("variables.py"));
     command.extend(["8".to_owned(), world.results()]);
-    loses_two_nodes(&world, "", &command.iter().map(String::as_str).collect::<Vec<_>>());
+    loses_two_nodes(world, "", &command.iter().map(String::as_str).collect::<Vec<_>>());
     for rank in 0..6 {
         let result = world.result(rank);
         let (value, recovered) = result.split_once(' ').unwrap();
@@ -152,40 +140,36 @@ fn restarts_with_other_numbers_of_ranks(world: &World, command: &[String], resul
     let any = format!("{SOURCE}, restart: {{ranks: any}}");
     for (ranks, steps, recovered) in [(6, "2", 0), (5, "3", 2), (6, "4", 3), (6, "5", 4)] {
         let words: Vec<&str> = command.iter().map(|word| if word == "STEPS" { steps } else { word }).collect();
-        let ran = world.run_on(4, &format!("ranks: {ranks},"), &words, &any, "", "");
-        assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+        exits_with(&world.run_on(4, &format!("ranks: {ranks},"), &words, &any, "", ""), 0);
         let as_many = recovered == 0 || recovered == 4;
         (0..ranks).for_each(|rank| assert_eq!(world.result(rank), result(recovered, as_many)));
     }
 }
 
 #[test]
-fn arrays_in_c_are_recovered_by_other_numbers_of_ranks_and_what_does_not_fit_is_refused() {
-    let world = World::new();
+fn arrays_in_c_are_recovered_by_other_numbers_of_ranks_and_what_does_not_fit_is_refused(world: &World) {
     let program = world.compile_for(VARIABLES, &["cc"], &[&program_source("distributed.c")], Link::Shared);
     let command = [program.to_str().unwrap().to_owned(), "STEPS".to_owned(), world.results()];
-    restarts_with_other_numbers_of_ranks(&world, &command, |recovered, as_many| {
+    restarts_with_other_numbers_of_ranks(world, &command, |recovered, as_many| {
         format!("{recovered} {}", if as_many { 0 } else { 4 })
     });
 }
 
 #[test]
-fn arrays_in_fortran_are_recovered_by_other_numbers_of_ranks() {
+fn arrays_in_fortran_are_recovered_by_other_numbers_of_ranks(world: &World) {
     needs("gfortran");
-    let world = World::new();
     let (module, source) = (VARIABLES.include("holdfast.f90"), program_source("distributed.f90"));
     let program = world.compile_for(VARIABLES, &["gfortran"], &[&module, &source], Link::Shared);
     let command = [program.to_str().unwrap().to_owned(), "STEPS".to_owned(), world.results()];
-    restarts_with_other_numbers_of_ranks(&world, &command, |recovered, _| recovered.to_string());
+    restarts_with_other_numbers_of_ranks(world, &command, |recovered, _| recovered.to_string());
 }
 
 #[test]
-fn arrays_in_python_are_recovered_by_other_numbers_of_ranks() {
+fn arrays_in_python_are_recovered_by_other_numbers_of_ranks(world: &World) {
     needs("python3");
-    let world = World::new();
     let mut command = python("python3", &program_source("distributed.py"));
     command.extend(["STEPS".to_owned(), world.results()]);
-    restarts_with_other_numbers_of_ranks(&world, &command, |recovered, _| recovered.to_string());
+    restarts_with_other_numbers_of_ranks(world, &command, |recovered, _| recovered.to_string());
 }
 
 #[test]

@@ -199,9 +199,17 @@ impl World {
     }
 
     /// As [`World::run`]; requires that the job finishes.
+    #[track_caller]
     pub fn finishes(&self, command: &[&str], checkpoint: &str, faults: &str) {
-        let ran = self.run(command, checkpoint, faults);
-        assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+        exits_with(&self.run(command, checkpoint, faults), 0);
+    }
+
+    /// Checks the result files of the six ranks.
+    #[track_caller]
+    pub fn assert_results(&self, expected: impl Fn(u32) -> String) {
+        for rank in 0..6 {
+            assert_eq!(self.result(rank), expected(rank), "rank {rank}");
+        }
     }
 
     /// The result file of a rank.
@@ -287,6 +295,14 @@ pub fn quiet(command: &mut Command) -> &mut Command {
 /// The output of a program on standard output and standard error.
 pub fn output(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The output of a program that ended with this exit code.
+#[track_caller]
+pub fn exits_with(ran: &Output, code: i32) -> String {
+    let printed = output(ran);
+    assert_eq!(ran.status.code(), Some(code), "{printed}");
+    printed
 }
 
 /// The sum of a rank after this many steps.

@@ -318,13 +318,20 @@ impl World {
         }
     }
 
+    /// Whether an agent is to die in the middle of what it does, which then counts as an injected fault.
+    pub fn is_to_die_midway(&mut self) -> bool {
+        let chance = self.scenario.faults.dies_midway;
+        let limit = self.scenario.faults.most;
+        let dies = chance > 0 && self.injected_faults < limit && self.dice.below(1_000_000) < chance;
+        self.injected_faults += u32::from(dies);
+        dies
+    }
+
     /// The agent dies alone, in the middle of a step.
     pub fn dies_midway(&mut self, at: NodeIndex) -> bool {
-        let chance = self.scenario.faults.dies_midway;
-        if chance == 0 || self.injected_faults >= self.scenario.faults.most || self.dice.below(1_000_000) >= chance {
+        if !self.is_to_die_midway() {
             return false;
         }
-        self.injected_faults += 1;
         trace!(self, "n{at}: its agent dies in the middle of this");
         self.agent_dies(at);
         self.notice_agent_loss(at, "killed");

@@ -79,19 +79,21 @@ fn failed_at(member: usize, count: usize, failure: Failure) -> Vec<Option<Effect
     effects
 }
 
-/// Copies a member's files to the node of its right neighbour.
-pub fn copy(
+/// Sends a rank's files to its node, or copies those of `partner_of` to the node of its right neighbour. The sender is
+/// done when the receiver has acknowledged them.
+pub fn transfer(
     checkpoint: CheckpointId,
     rank: Rank,
     from: &Disk,
     sender: (NodeIndex, u64),
     verified: bool,
+    partner_of: Option<NodeIndex>,
 ) -> Vec<Option<Effect>> {
     let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
     if let Some(failure) = fault(&source, verified) {
         return failed_at(0, 2, failure.of_rank(rank));
     }
-    let held = Held { expected: Some(source.files.len() as u32), partner_of: Some(sender.0), ..source };
+    let held = Held { expected: Some(source.files.len() as u32), partner_of, ..source };
     vec![None, Some(Effect::Files { checkpoint, rank, held, left: Vec::new(), sender: Some(sender) })]
 }
 
@@ -183,20 +185,4 @@ pub fn rebuild(
         effects.push(Some(Effect::Files { checkpoint, rank, held, left, sender: None }));
     }
     effects
-}
-
-/// Sends a rank's files to its node; the sender is done when the receiver has acknowledged them.
-pub fn transfer(
-    checkpoint: CheckpointId,
-    rank: Rank,
-    from: &Disk,
-    sender: (NodeIndex, u64),
-    verified: bool,
-) -> Vec<Option<Effect>> {
-    let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
-    if let Some(failure) = fault(&source, verified) {
-        return failed_at(0, 2, failure.of_rank(rank));
-    }
-    let held = Held { expected: Some(source.files.len() as u32), partner_of: None, ..source };
-    vec![None, Some(Effect::Files { checkpoint, rank, held, left: Vec::new(), sender: Some(sender) })]
 }

@@ -7,7 +7,7 @@ use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
 use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, OrderResult, RankTransfer};
 
 use crate::content::keeps_copies;
-use crate::exchange::{Effect, copy, keep_descriptor, parity, rebuild, transfer};
+use crate::exchange::{Effect, keep_descriptor, parity, rebuild, transfer};
 use crate::names::{NodeIndex, position};
 use crate::orders::{cancelled, lost_peer};
 use crate::queue::MS;
@@ -280,10 +280,12 @@ impl World {
         let disks: Vec<&Disk> = members.iter().map(|(at, _)| &self.nodes[*at as usize].disk).collect();
         let verified = self.scenario.has_checksums();
         let effects = match &joint.kind {
-            JointKind::Copy { rank } => copy(joint.checkpoint, *rank, disks[0], members[0], verified),
+            JointKind::Copy { rank } => {
+                transfer(joint.checkpoint, *rank, disks[0], members[0], verified, Some(members[0].0))
+            }
             JointKind::Encode { group } => parity(joint.checkpoint, group, &disks, verified),
             JointKind::Rebuild { group, missing } => rebuild(joint.checkpoint, group, missing, &disks, verified),
-            JointKind::Transfer { rank } => transfer(joint.checkpoint, *rank, disks[0], members[0], verified),
+            JointKind::Transfer { rank } => transfer(joint.checkpoint, *rank, disks[0], members[0], verified, None),
         };
         let is_damaged =
             |effect: &Option<Effect>| matches!(effect, Some(Effect::Failed(why)) if why.kind == FailureKind::Damaged);

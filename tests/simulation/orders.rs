@@ -93,11 +93,9 @@ impl World {
 
     /// The agent dies during an order, which may be carried out in part.
     fn dies_midway_but_perform(&mut self, at: NodeIndex, what: &Order) -> bool {
-        let chance = self.scenario.faults.dies_midway;
-        if chance == 0 || self.injected_faults >= self.scenario.faults.most || self.dice.below(1_000_000) >= chance {
+        if !self.is_to_die_midway() {
             return false;
         }
-        self.injected_faults += 1;
         trace!(self, "n{at}: its agent dies in the middle of this order");
         if self.dice.percent(70) {
             let half = self.dice.percent(70);

@@ -48,10 +48,14 @@ pub trait Allocation: Send + Sync {
     }
 
     /// The nodes that the manager reports as down, each with its reason.
-    fn down_nodes(&self) -> Vec<(NodeName, String)>;
+    fn down_nodes(&self) -> Vec<(NodeName, String)> {
+        Vec::new()
+    }
 
     /// The end of the allocation, if it is known. It may change during a run.
-    fn end(&self) -> Option<SystemTime>;
+    fn end(&self) -> Option<SystemTime> {
+        None
+    }
 
     /// The words with which the manager's last two answers denied that the allocation exists.
     fn denial(&self) -> Option<String> {
@@ -70,7 +74,9 @@ pub trait Allocation: Send + Sync {
     }
 
     /// The node that this process runs on, if it is part of the allocation.
-    fn own_node(&self) -> Option<NodeName>;
+    fn own_node(&self) -> Option<NodeName> {
+        None
+    }
 
     /// What a successor of this orchestrator needs to know.
     fn record(&self) -> AllocationRecord;
@@ -134,10 +140,14 @@ pub trait Allocation: Send + Sync {
     fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration);
 
     /// The prefix of a command that runs on a node; empty if it can only run here.
-    fn command_prefix(&self, node: &NodeName) -> Vec<String>;
+    fn command_prefix(&self, _node: &NodeName) -> Vec<String> {
+        Vec::new()
+    }
 
     /// How a launcher starts its own daemons on a node.
-    fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell>;
+    fn remote_shell(&self, _node: &NodeName) -> Option<RemoteShell> {
+        None
+    }
 
     /// Variables of the ranks on a node that others do not have; `None` if nodes are separate machines.
     fn rank_variables(&self, _node: &NodeName) -> Option<BTreeMap<String, String>> {

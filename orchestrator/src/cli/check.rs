@@ -1,6 +1,5 @@
 //! `holdfast check`: reads a job spec and reports its mistakes or its settings. Starts nothing.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -106,17 +105,8 @@ fn without_key(environment: &Environment) -> Vec<Setting> {
 }
 
 impl Checked {
-    /// The settings, with the defaults that depend on the source.
     fn settings(&self) -> impl Iterator<Item = Setting> {
-        let defaults = self.spec.steps.iter().filter_map(|step| {
-            let every = step.checkpoint.default_frequency((step.source.schedule)(&step.checkpoint))?;
-            Some((format!("{}checkpoint.every", step.key_path), every))
-        });
-        let defaults: BTreeMap<String, String> = defaults.collect();
-        self.parameters.iter().chain(self.spec.settings.iter()).cloned().map(move |setting| {
-            let value = defaults.get(&setting.key).filter(|_| setting.is_default);
-            Setting { value: value.cloned().unwrap_or(setting.value), ..setting }
-        })
+        self.parameters.iter().cloned().chain(self.spec.settings_in_force())
     }
 
     /// The absolute path of the prefix directory.

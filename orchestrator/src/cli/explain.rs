@@ -165,7 +165,7 @@ fn explain(name: &str) -> Result<Vec<Explanation>, Failure> {
 
 fn exit_code(code: u8) -> Option<Explanation> {
     let explanation = Explanation::new(Kind::ExitCode, code.to_string(), "docs/exit-codes.md");
-    let of_code = exit::MEANINGS.iter().filter(|meaning| meaning.code == code);
+    let of_code = exit::meanings().filter(|meaning| meaning.code == code);
     let explanation = of_code.fold(explanation, |known, meaning| known.case(meaning.text, meaning.remedy));
     match explanation.cases.is_empty() {
         false => Some(explanation),
@@ -262,6 +262,6 @@ mod tests {
         assert!(declared_events().all(|event| explained(&event.name())));
         assert!(declared_parameters().iter().all(|declared| explained(declared.name)));
         assert!(reference::keys(&registered()).iter().all(|key| explained(&key.path)));
-        assert!(exit::MEANINGS.iter().all(|meaning| explained(&meaning.code.to_string())));
+        assert!(exit::meanings().all(|meaning| explained(&meaning.code.to_string())));
     }
 }

@@ -13,7 +13,7 @@ use super::inspect::unknown;
 use super::output::{Style, printable, report};
 use super::progress::Bar;
 use super::verify::others;
-use super::walk::{Content, FileFailure, Visited, visit, worst};
+use super::walk::{Content, Visited, visit, worst};
 
 /// Write the parts of checkpoint files into a directory, each part as a file
 ///
@@ -74,13 +74,11 @@ pub(super) fn run(args: ExtractArgs, output: Style) -> Result<u8, Failure> {
                     // Parity files have no contents to extract; skipped unless named.
                     Err(FormatsError::NotPossible { .. }) if !visited.named => continue,
                     Err(error) if alone => return Err(error.into()),
-                    Err(error) => Some(FileOutcome::Failed(FileFailure::of(error))),
+                    Err(error) => Some(FileOutcome::Failed(error.into())),
                 }
             }
             Content::Unknown if alone => return Err(unknown(&visited.path)),
-            Content::Unreadable(FileFailure { message, code }) if alone => {
-                return Err(Failure::new(*code, message.clone()));
-            }
+            Content::Unreadable(failure) if alone => return Err(Failure::new(failure.code(), &failure.message)),
             content => FileOutcome::without_format(content),
         };
         files.extend(outcome.map(|outcome| Finding { visited, outcome }));

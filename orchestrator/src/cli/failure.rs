@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::iter;
 
 use holdfast_core::kvtree::file::HashFileError;
 use holdfast_core::store::PrefixError;
@@ -18,13 +19,16 @@ use crate::spec::Diagnostics;
 ///
 /// The typed errors of the libraries already contain file, location and remedy; they become the message, and their
 /// sources the causes.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Failure {
     code: u8,
-    message: String,
+    pub(super) message: String,
     place: Option<String>,
     remedy: Option<String>,
-    cause: Option<Box<dyn Error + Send + Sync>>,
+    /// Nearest first.
+    causes: Vec<String>,
+    /// The reader of the output has closed the pipe, which is not reported.
+    pub(super) is_closed_pipe: bool,
     /// Boxed, to keep results small.
     mistakes: Option<Box<serde_json::Value>>,
 }
@@ -32,14 +36,14 @@ pub struct Failure {
 impl Failure {
     /// A failure with an exit code (a constant of [`exit`]) and a message without a full stop.
     pub fn new(code: u8, message: impl Into<String>) -> Self {
-        Failure { code, message: message.into(), place: None, remedy: None, cause: None, mistakes: None }
+        Failure { code, message: message.into(), ..Failure::default() }
     }
 
-    /// A failure from an error; its sources become the chain of causes.
+    /// A failure from an error; its sources become the causes, without those that the message already contains.
     pub fn of(code: u8, error: &(dyn Error + 'static)) -> Self {
         let message = error.to_string();
-        let cause = error.source().map(|source| CauseChain::of(source, &message));
-        Failure { code, message, place: None, remedy: None, cause: cause.flatten().map(Into::into), mistakes: None }
+        let causes = chain(error).skip(1).map(ToString::to_string).filter(|cause| !message.contains(cause)).collect();
+        Failure { causes, ..Failure::new(code, message) }
     }
 
     /// Adds the file, node or argument.
@@ -57,23 +61,17 @@ impl Failure {
 
     #[must_use]
     pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.cause = Some(cause.into());
+        let cause = cause.into();
+        let is_closed_pipe = |error: &(dyn Error + 'static)| {
+            error.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe)
+        };
+        self.is_closed_pipe = chain(&*cause).any(is_closed_pipe);
+        self.causes = chain(&*cause).map(ToString::to_string).collect();
         self
     }
 
     pub fn code(&self) -> u8 {
         self.code
-    }
-
-    /// The causes, nearest first.
-    fn causes(&self) -> Vec<String> {
-        let mut causes = Vec::new();
-        let mut next = self.source();
-        while let Some(cause) = next {
-            causes.push(cause.to_string());
-            next = cause.source();
-        }
-        causes
     }
 
     /// The failure as JSON: `{version, error: {message, place, remedy, causes, mistakes, exit_code}}`; `mistakes` are
@@ -85,7 +83,7 @@ impl Failure {
                 "message": self.message,
                 "place": self.place,
                 "remedy": self.remedy,
-                "causes": self.causes(),
+                "causes": self.causes,
                 "mistakes": self.mistakes,
                 "exit_code": self.code,
             },
@@ -100,7 +98,7 @@ impl fmt::Display for Failure {
             write!(f, "{place}: ")?;
         }
         f.write_str(&self.message)?;
-        for cause in self.causes() {
+        for cause in &self.causes {
             write!(f, "\n  cause: {cause}")?;
         }
         if let Some(remedy) = &self.remedy {
@@ -110,10 +108,9 @@ impl fmt::Display for Failure {
     }
 }
 
-impl Error for Failure {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause.as_ref().map(|cause| -> &(dyn Error + 'static) { cause.as_ref() })
-    }
+/// An error and its sources.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    iter::successors(Some(error), |&error| error.source())
 }
 
 impl From<Diagnostics> for Failure {
@@ -169,22 +166,16 @@ impl From<HashFileError> for Failure {
     }
 }
 
-impl Failure {
-    /// The exit code for an error of the file formats.
-    pub(super) fn from_formats(error: &FormatsError) -> u8 {
-        match error {
+impl From<FormatsError> for Failure {
+    fn from(error: FormatsError) -> Self {
+        let code = match error {
             FormatsError::Damaged { .. } | FormatsError::NotRestorable { .. } | FormatsError::UnsafeName { .. } => {
                 exit::DAMAGED_DATA
             }
             FormatsError::NotPossible { .. } | FormatsError::Unwritable { .. } => exit::USAGE,
             _ => exit::UNAVAILABLE,
-        }
-    }
-}
-
-impl From<FormatsError> for Failure {
-    fn from(error: FormatsError) -> Self {
-        Failure::of(Failure::from_formats(&error), &error)
+        };
+        Failure::of(code, &error)
     }
 }
 
@@ -203,35 +194,5 @@ impl From<SionError> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Failure::new(exit::UNAVAILABLE, "cannot write the output").because(error)
-    }
-}
-
-/// A chain of causes as text, without those that the message already contains.
-#[derive(Debug)]
-struct CauseChain {
-    message: String,
-    next: Option<Box<CauseChain>>,
-}
-
-impl CauseChain {
-    fn of(error: &(dyn Error + 'static), quoted: &str) -> Option<Self> {
-        let message = error.to_string();
-        let next = error.source().and_then(|source| CauseChain::of(source, quoted));
-        if quoted.contains(&message) {
-            return next;
-        }
-        Some(CauseChain { message, next: next.map(Box::new) })
-    }
-}
-
-impl fmt::Display for CauseChain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.message.fmt(f)
-    }
-}
-
-impl Error for CauseChain {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.next.as_deref().map(|next| -> &(dyn Error + 'static) { next })
     }
 }

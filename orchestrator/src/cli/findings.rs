@@ -3,8 +3,9 @@
 use holdfast_formats::Format;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use super::failure::Failure;
 use super::output::JSON_VERSION;
-use super::walk::{Content, FileFailure, Visited};
+use super::walk::{Content, Visited};
 use crate::exit;
 
 /// A result for a file of a known format.
@@ -25,7 +26,7 @@ pub(super) struct Finding<T> {
 pub(super) enum FileOutcome<T> {
     Found(T),
     Unknown,
-    Failed(FileFailure),
+    Failed(Failure),
 }
 
 impl<T> FileOutcome<T> {
@@ -34,9 +35,7 @@ impl<T> FileOutcome<T> {
         match content {
             Content::Known(..) => None,
             Content::Unknown => Some(FileOutcome::Unknown),
-            Content::Unreadable(FileFailure { message, code }) => {
-                Some(FileOutcome::Failed(FileFailure { message: message.clone(), code: *code }))
-            }
+            Content::Unreadable(failure) => Some(FileOutcome::Failed(failure.clone())),
         }
     }
 }
@@ -49,7 +48,7 @@ impl<T: FileResult> Finding<T> {
             FileOutcome::Found(_) => exit::DAMAGED_DATA,
             FileOutcome::Unknown if self.visited.named => exit::DAMAGED_DATA,
             FileOutcome::Unknown => exit::FINISHED,
-            FileOutcome::Failed(failure) => failure.code,
+            FileOutcome::Failed(failure) => failure.code(),
         }
     }
 

@@ -20,7 +20,7 @@ use super::fti_write;
 use super::output::{Style, printable, report};
 use super::progress::Bar;
 use super::verify::others;
-use super::walk::{FileFailure, worst};
+use super::walk::worst;
 use crate::exit;
 
 /// The number of ranks is unknown; FTI requires full groups.
@@ -403,19 +403,17 @@ fn repair_files(args: &RepairArgs, output: Style) -> Result<u8, Failure> {
         let label = file.path.display().to_string();
         let repaired = bar.during(&label, |progress| repair::checkpoint(&file.path, args.dry_run || is_kept, progress));
         let corrected = match repaired {
-            Ok(Repair::Corrected) if is_kept => Err(FileFailure {
-                message: format!(
+            Ok(Repair::Corrected) if is_kept => {
+                let message = format!(
                     "{label}: not corrected: files of its group are missing or damaged, or do not fit their parity; \
                      restore them first (`holdfast fti restore`), and check node_size, group_size and head"
-                ),
-                code: exit::DAMAGED_DATA,
-            }),
+                );
+                Err(Failure::new(exit::DAMAGED_DATA, message))
+            }
             Ok(Repair::Corrected) => Ok(true),
             Ok(Repair::NotNeeded) => Ok(false),
-            Ok(Repair::Damaged(damage)) => {
-                Err(FileFailure { message: format!("{label}: damaged: {damage}"), code: exit::DAMAGED_DATA })
-            }
-            Err(error) => Err(FileFailure::of(error)),
+            Ok(Repair::Damaged(damage)) => Err(Failure::new(exit::DAMAGED_DATA, format!("{label}: damaged: {damage}"))),
+            Err(error) => Err(error.into()),
         };
         files.push(RepairedFile { path: file.path.clone(), corrected });
     }
@@ -436,12 +434,10 @@ fn repair_files(args: &RepairArgs, output: Style) -> Result<u8, Failure> {
             Ok(replaced) => {
                 files.extend(replaced.into_iter().map(|path| RepairedFile { path, corrected: Ok(true) }));
             }
-            Err(error) => {
-                files.push(RepairedFile { path: PathBuf::from(label), corrected: Err(FileFailure::of(error)) })
-            }
+            Err(error) => files.push(RepairedFile { path: PathBuf::from(label), corrected: Err(error.into()) }),
         }
     }
-    let code = worst(files.iter().map(|file| file.corrected.as_ref().err().map_or(exit::FINISHED, |it| it.code)));
+    let code = worst(files.iter().map(|file| file.corrected.as_ref().err().map_or(exit::FINISHED, Failure::code)));
     let file = |file: &RepairedFile| {
         let path = file.path.display().to_string();
         match &file.corrected {
@@ -469,7 +465,7 @@ fn repair_files(args: &RepairArgs, output: Style) -> Result<u8, Failure> {
 struct RepairedFile {
     path: PathBuf,
     /// True if it was corrected, false if FTI accepts it.
-    corrected: Result<bool, FileFailure>,
+    corrected: Result<bool, Failure>,
 }
 
 impl RepairedFile {
@@ -505,10 +501,10 @@ fn restore_ranks(args: &RestoreArgs, output: Style) -> Result<u8, Failure> {
         }
         let result = bar
             .during(&file, |progress| restore(&survivors, &group, checkpoint, *rank, &to, progress))
-            .map_err(FileFailure::of);
+            .map_err(Failure::from);
         files.push((*rank, file, result));
     }
-    let code = worst(files.iter().map(|(.., result)| result.as_ref().err().map_or(exit::FINISHED, |it| it.code)));
+    let code = worst(files.iter().map(|(.., result)| result.as_ref().err().map_or(exit::FINISHED, Failure::code)));
     let listed = files.iter().map(|(rank, file, result)| match result {
         Ok(source) => json!({"rank": rank, "file": file, "source": source_names(source).0}),
         Err(failure) => json!({"rank": rank, "error": failure.message}),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use holdfast_core::kvtree::file::{self, HashFileError};
+use holdfast_core::kvtree::file;
 use holdfast_core::kvtree::{Tree, json as tree_json, print};
 use holdfast_formats::{Description, Format, Options};
 use serde::ser::SerializeMap;
@@ -14,7 +14,7 @@ use super::findings::{FileOutcome, FileResult, Finding, Findings};
 use super::output::{PrintableLines, Report, Style, printable};
 use super::progress::Bar;
 use super::verify::others;
-use super::walk::{Content, FileFailure, Visited, visit, worst};
+use super::walk::{Content, Visited, visit, worst};
 use crate::exit;
 
 /// Show what is in a checkpoint file: SCR's own files, FTI-FF checkpoints, SION containers, Jubatus models
@@ -59,17 +59,17 @@ pub(super) fn run(args: InspectArgs, output: Style) -> Result<u8, Failure> {
                 Ok(tree) => Ok(FileView::Tree(tree)),
                 // With a single file, its error is that of the command.
                 Err(error) if one && visited.named => return Err(error.into()),
-                Err(error) => Err(hash_file_failure(&error)),
+                Err(error) => Err(error.into()),
             },
             Content::Known(format, _) => {
                 match bar.during(&visited.path.display().to_string(), |_| format.describe(&visited.path)) {
                     Ok(description) => Ok(FileView::Description(description)),
                     Err(error) if one && visited.named => return Err(error.into()),
-                    Err(error) => Err(FileFailure::of(error)),
+                    Err(error) => Err(error.into()),
                 }
             }
-            Content::Unreadable(FileFailure { message, code }) if one && visited.named => {
-                return Err(Failure::new(*code, message.clone()));
+            Content::Unreadable(failure) if one && visited.named => {
+                return Err(Failure::new(failure.code(), &failure.message));
             }
             content => {
                 files.extend(FileOutcome::without_format(content).map(|outcome| Finding { visited, outcome }));
@@ -107,23 +107,18 @@ fn is_scr(format: &dyn Format) -> bool {
     format.name().starts_with("scr-")
 }
 
-fn hash_file_failure(error: &HashFileError) -> FileFailure {
-    let code = if matches!(error, HashFileError::Format { .. }) { exit::DAMAGED_DATA } else { exit::UNAVAILABLE };
-    FileFailure { message: error.to_string(), code }
-}
-
 /// Verifies a file; only damage is shown.
-fn check(format: &'static dyn Format, visited: &Visited, bar: &mut Bar) -> Result<FileView, FileFailure> {
+fn check(format: &'static dyn Format, visited: &Visited, bar: &mut Bar) -> Result<FileView, Failure> {
     if is_scr(format) {
-        file::read(&visited.path).map_err(|error| hash_file_failure(&error))?;
+        file::read(&visited.path)?;
     }
     let path = visited.path.display().to_string();
     let check = bar.during(&path, |progress| format.verify(&visited.path, &Options::default(), progress));
-    let check = check.map_err(FileFailure::of)?;
+    let check = check?;
     let Some(damage) = check.damages.first() else { return Ok(FileView::Brief) };
     let others = others(check.damages.len(), check.unlisted);
     let message = format!("{path}: {}: damaged: {damage}{others}", visited.title());
-    Err(FileFailure { message, code: exit::DAMAGED_DATA })
+    Err(Failure::new(exit::DAMAGED_DATA, message))
 }
 
 enum FileView {

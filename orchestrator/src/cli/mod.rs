@@ -51,7 +51,6 @@ mod verify;
 mod verify_prefix;
 mod walk;
 
-use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -205,18 +204,14 @@ fn program() -> ExitCode {
         let _log = runtime::start_log(false);
         return exit::code(compat::go(command, &arguments));
     }
-    let matches = match Cli::command().try_get_matches() {
-        Ok(matches) => matches,
-        Err(error) => return exit::code(usage(&error)),
-    };
-    let cli = match Cli::from_arg_matches(&matches) {
+    let cli = match Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return exit::code(usage(&error)),
     };
     let style = cli.global.style();
     let code = match dispatch(cli.command, style) {
         Ok(code) => code,
-        Err(failure) if is_closed_pipe(&failure) => exit::FINISHED,
+        Err(failure) if failure.is_closed_pipe => exit::FINISHED,
         Err(failure) => {
             report(&failure, style);
             failure.code()
@@ -293,18 +288,6 @@ fn report(failure: &Failure, style: Style) {
         Ok(_) => drop(is_written.recv_timeout(REPORTED_WITHIN)),
         Err(_) => write(),
     }
-}
-
-/// True if the reader has closed the pipe, which is not reported.
-fn is_closed_pipe(failure: &Failure) -> bool {
-    let mut error: Option<&(dyn Error + 'static)> = failure.source();
-    while let Some(cause) = error {
-        if cause.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe) {
-            return true;
-        }
-        error = cause.source();
-    }
-    false
 }
 
 #[cfg(test)]

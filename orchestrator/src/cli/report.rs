@@ -9,14 +9,15 @@ use serde_json::json;
 
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::{Style, printable, report};
+use super::output::{PrintableLines, Style, printable, report};
 use super::running_job::RunningJob;
+use super::status::stage_text;
 use crate::events::Failure as JobFailure;
 use crate::events::reader::Reader;
 use crate::exit;
 use crate::host::log::last_lines;
-use crate::job::state::{Stage, generation_directory};
-use crate::report::{JobFacts, JobReport, page};
+use crate::job::state::{JobState, Stage, generation_directory};
+use crate::report::{JobFacts, JobReport, ReportedStep, page, write_steps};
 
 /// Failures whose ranks are quoted: each needs the end of a file.
 const QUOTED: usize = 100;
@@ -31,6 +32,7 @@ Examples:
   holdfast report job.yaml
   holdfast report --prefix ./heat-run --html report.html    one page for a browser, without requests to anywhere
   holdfast report --json job.yaml | jq .report.failures
+  holdfast report --json job.yaml | jq -r '.report.settings[] | [.key, .value, .origin] | @tsv'
 
 Exit codes:
    0  shown
@@ -47,29 +49,54 @@ pub struct ReportArgs {
 }
 
 pub(super) fn run(args: &ReportArgs, style: Style) -> Result<u8, Failure> {
-    let (job, _) = RunningJob::to_show(&args.job, &args.job.environment(style)?)?;
-    let runs = job.has_orchestrator && matches!(job.state.stage, Stage::Running);
-    let facts = JobFacts { runs_until: runs.then(|| Timestamp::from(SystemTime::now())) };
-    let failed = |error| Failure::of(exit::UNAVAILABLE, &error);
-    let records = Reader::open_in(&job.directory).map_err(failed)?;
-    let of_job = records.map(|records| JobReport::of(records, &facts)).transpose().map_err(failed)?.flatten();
-    let Some(mut of_job) = of_job else {
+    let environment = args.job.environment(style)?;
+    let (job, _) = RunningJob::to_show(&args.job, &environment)?;
+    let Some(of_job) = of_step(&job)? else {
         return Err(Failure::new(exit::UNAVAILABLE, "there is no event log of a run")
             .at(job.prefix.display())
             .remedy("it is written unless SCR_LOG_ENABLE is 0"));
     };
-    for failure in of_job.failures.iter_mut().rev().take(QUOTED) {
-        quote(failure, &job);
-    }
+    let steps = super::job::steps(&args.job, &environment, &args.job.prefix(&environment)?)?;
+    let steps = steps.into_iter().map(|(name, prefix)| reported(name, prefix)).collect::<Result<Vec<_>, _>>()?;
     if let Some(file) = &args.html {
-        let written = durable::replace(file, CreationMode::Umask, page(&of_job).as_bytes());
+        let written = durable::replace(file, CreationMode::Umask, page(&of_job, &steps).as_bytes());
         written.map_err(|error| Failure::of(exit::CANNOT_WRITE, &error))?;
     }
-    style.result(&report(json!({"report": &of_job}), |to| match &args.html {
+    style.result(&report(json!({"report": &of_job, "steps": &steps}), |to| match &args.html {
         Some(file) => writeln!(to, "written: {}", printable(&file.display().to_string())),
-        None => of_job.write_text(to),
+        None => {
+            let mut to = PrintableLines::new(to);
+            if !steps.is_empty() {
+                write_steps(&steps, &mut to)?;
+            }
+            of_job.write_text(&mut to)?;
+            to.finish()
+        }
     }))?;
     Ok(exit::FINISHED)
+}
+
+/// The report of a job, or of a step of it; `None` without an event log.
+fn of_step(job: &RunningJob) -> Result<Option<JobReport>, Failure> {
+    let runs = job.has_orchestrator && matches!(job.state.stage, Stage::Running);
+    let facts = JobFacts { runs_until: runs.then(|| Timestamp::from(SystemTime::now())) };
+    let failed = |error| Failure::of(exit::UNAVAILABLE, &error);
+    let records = Reader::open_in(&job.directory).map_err(failed)?;
+    let mut report = records.map(|records| JobReport::of(records, &facts)).transpose().map_err(failed)?.flatten();
+    for failure in report.iter_mut().flat_map(|report| report.failures.iter_mut().rev().take(QUOTED)) {
+        quote(failure, job);
+    }
+    Ok(report)
+}
+
+fn reported(name: String, prefix: PathBuf) -> Result<ReportedStep, Failure> {
+    let job = match JobState::read_to_show(&prefix)? {
+        Some(_) => Some(RunningJob::in_prefix(prefix.clone())?),
+        None => None,
+    };
+    let state = stage_text(job.as_ref().map(|job| &job.state.stage), false);
+    let report = job.as_ref().map(of_step).transpose()?.flatten();
+    Ok(ReportedStep { name, prefix, state, report })
 }
 
 /// Adds the last lines that the rank wrote to standard error, if its launcher kept them for each rank.

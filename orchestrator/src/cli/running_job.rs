@@ -72,7 +72,7 @@ impl RunningJob {
         Ok((job, steps.collect::<Result<_, StateError>>()?))
     }
 
-    fn in_prefix(prefix: PathBuf) -> Result<Self, Failure> {
+    pub(super) fn in_prefix(prefix: PathBuf) -> Result<Self, Failure> {
         let found = JobState::read_to_show(&prefix)?;
         let Some((state, directory)) = found else {
             let failure = |message: String| Failure::new(exit::UNAVAILABLE, message).at(prefix.display());

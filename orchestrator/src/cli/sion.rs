@@ -18,7 +18,7 @@ use super::findings::{FileOutcome, Finding};
 use super::output::{PrintableLines, Report, Style, printable, report};
 use super::progress::Bar;
 use super::verify::VerifyReport;
-use super::walk::{Content, FileFailure, Visited, worst};
+use super::walk::{Content, Visited, worst};
 use crate::exit;
 
 /// Show, split, join, defragment and verify SION containers
@@ -376,7 +376,7 @@ fn verify(args: VerifyArgs, output: Style) -> Result<u8, Failure> {
         let name = path.display().to_string();
         let outcome = match bar.during(&name, |progress| sion::verify(&path, &options, progress)) {
             Ok(check) => FileOutcome::Found(check),
-            Err(error) => FileOutcome::Failed(FileFailure::of(error.into())),
+            Err(error) => FileOutcome::Failed(FormatsError::from(error).into()),
         };
         let below = path.file_name().map(PathBuf::from).unwrap_or_default();
         files.push(Finding {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use chrono::{DateTime, Local};
 use holdfast_core::prefix::outputs;
 use holdfast_core::store::{self, DirectoryName};
-use holdfast_model::{CheckpointId, HaltState, NodeName, Timestamp};
+use holdfast_model::{CheckpointId, HaltState, NodeName};
 use holdfast_wire::agent::{Health, WaitingRanks};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
-use crate::events::report::from_beginning;
+use crate::events::report::{from_beginning, local_time};
 use crate::events::{
     BackgroundWork, Cost, DownReason, GenerationProgress, History, TimedReason, Wait, domains_text, kept_directory,
     reader::Reader, virtual_text,
@@ -386,7 +386,7 @@ fn stage_name(stage: Option<&Stage>) -> &'static str {
 }
 
 /// The stage for a person: only exit code 0 is called finished.
-fn stage_text(stage: Option<&Stage>, has_pairs: bool) -> String {
+pub(super) fn stage_text(stage: Option<&Stage>, has_pairs: bool) -> String {
     match stage {
         None => "not started".to_owned(),
         Some(Stage::Running) => "running".to_owned(),
@@ -418,12 +418,6 @@ fn outcome(stage: Option<&Stage>) -> Option<&str> {
         Some(Stage::Undrained { reason }) => Some(reason),
         Some(Stage::Running) | None => None,
     }
-}
-
-/// A point in time in local time.
-fn local_time(time: Timestamp) -> String {
-    let local = DateTime::from_timestamp_millis(time.millis()).map(|time| time.with_timezone(&Local));
-    local.map_or_else(|| time.secs().to_string(), |time| time.format("%Y-%m-%d %H:%M:%S").to_string())
 }
 
 impl Report for Status {
@@ -533,7 +527,7 @@ impl Report for Status {
             }
         }
         if let Some((at, sentence)) = &self.history.last {
-            writeln!(to, "last event, {}: {}", local_time(*at), printable(sentence))?;
+            writeln!(to, "last event, {}: {}", local_time(*at, "%Y-%m-%d %H:%M:%S"), printable(sentence))?;
         }
         match self.halt.as_ref().and_then(|halt| halt.met.as_ref()) {
             Some(met) => writeln!(to, "halt: {}", printable(met)),

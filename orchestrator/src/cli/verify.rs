@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::findings::{FileOutcome, FileResult, Finding, Findings};
 use super::output::{Report, Style, printable};
 use super::progress::Bar;
-use super::walk::{Content, FileFailure, visit, worst};
+use super::walk::{Content, visit, worst};
 use crate::exit;
 
 /// Check every hash and every rule of checkpoint files: SCR's own, FTI-FF, SION, Jubatus
@@ -136,10 +136,7 @@ pub(super) fn run(args: VerifyArgs, output: Style) -> Result<u8, Failure> {
                     "jubatus" => server.verify(&visited.path, progress),
                     _ => format.verify(&visited.path, &options, progress),
                 })
-                .map_or_else(
-                    |error| Some(FileOutcome::Failed(FileFailure::of(error))),
-                    |check| Some(FileOutcome::Found(check)),
-                ),
+                .map_or_else(|error| Some(FileOutcome::Failed(error.into())), |check| Some(FileOutcome::Found(check))),
             content => FileOutcome::without_format(content),
         };
         files.extend(outcome.map(|outcome| Finding { visited, outcome }));

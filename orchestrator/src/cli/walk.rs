@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdfast_formats::sion::dataset;
-use holdfast_formats::{Confidence, Format, FormatsError, Recognised};
+use holdfast_formats::{Confidence, Format, Recognised};
 
 use super::failure::Failure;
 use crate::exit;
@@ -28,7 +28,7 @@ pub(super) struct Visited {
 pub(super) enum Content {
     Known(&'static dyn Format, Confidence),
     Unknown,
-    Unreadable(FileFailure),
+    Unreadable(Failure),
 }
 
 impl Visited {
@@ -50,19 +50,6 @@ impl Visited {
     }
 }
 
-/// Why a file cannot be processed, with the exit code.
-pub(super) struct FileFailure {
-    pub message: String,
-    pub code: u8,
-}
-
-impl FileFailure {
-    pub(super) fn of(error: FormatsError) -> FileFailure {
-        let code = Failure::from_formats(&error);
-        FileFailure { message: error.to_string(), code }
-    }
-}
-
 /// All files; those of a directory are sorted by name.
 pub(super) fn visit(paths: &[PathBuf]) -> Vec<Visited> {
     let mut visited = Vec::new();
@@ -81,7 +68,7 @@ fn look(path: PathBuf, below: PathBuf, named: bool) -> Visited {
     let content = match holdfast_formats::recognise(&path) {
         Ok(Recognised { format: Some(format), confidence }) => Content::Known(format, confidence),
         Ok(_) => Content::Unknown,
-        Err(error) => Content::Unreadable(FileFailure::of(error)),
+        Err(error) => Content::Unreadable(error.into()),
     };
     Visited { path, below, named, content }
 }
@@ -91,7 +78,7 @@ fn enter(directory: &Path, below: &Path, depth: usize, visited: &mut Vec<Visited
         path: directory.to_owned(),
         below: below.to_owned(),
         named: depth == 0,
-        content: Content::Unreadable(FileFailure { message, code: exit::UNAVAILABLE }),
+        content: Content::Unreadable(Failure::new(exit::UNAVAILABLE, message)),
     };
     if depth > MAX_DEPTH {
         visited.push(unreadable(format!("{}: deeper than {MAX_DEPTH} levels; not entered", directory.display())));
@@ -115,7 +102,7 @@ fn enter(directory: &Path, below: &Path, depth: usize, visited: &mut Vec<Visited
             Ok(kind) if is_lost(&kind) => {
                 let problem = "it has the name of a container, and is not a regular file: nothing is read from it";
                 let message = format!("{}: {problem}", path.display());
-                let content = Content::Unreadable(FileFailure { message, code: exit::DAMAGED_DATA });
+                let content = Content::Unreadable(Failure::new(exit::DAMAGED_DATA, message));
                 visited.push(Visited { path, below, named: false, content });
             }
             Ok(kind) if kind.is_dir() => enter(&path, &below, depth + 1, visited),

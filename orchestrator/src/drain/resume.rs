@@ -197,10 +197,15 @@ mod tests {
         NaiveDateTime::parse_from_str("2026-01-02T03:04:05", "%Y-%m-%dT%H:%M:%S").unwrap()
     }
 
-    #[test]
-    fn a_drain_that_was_killed_is_continued_in_its_directory() {
+    fn store() -> (tempfile::TempDir, PosixStore) {
         let base = tempfile::tempdir().unwrap();
         let prefix = PosixStore::open(base.path()).unwrap();
+        (base, prefix)
+    }
+
+    #[test]
+    fn a_drain_that_was_killed_is_continued_in_its_directory() {
+        let (_base, prefix) = store();
         let directory = new_directory::create(&prefix, time(), "17", CheckpointId(3), None).unwrap();
         begin(&prefix, "17", CheckpointId(3), &directory).unwrap();
         assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), Some(directory));
@@ -212,8 +217,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_drain_and_a_killed_flush_are_continued_and_a_complete_dataset_is_not() {
-        let base = tempfile::tempdir().unwrap();
-        let prefix = PosixStore::open(base.path()).unwrap();
+        let (_base, prefix) = store();
         let directory = new_directory::create(&prefix, time(), "17", CheckpointId(3), None).unwrap();
         index::update(&prefix, |index| index.add(CheckpointId(3), &directory, time())).unwrap();
         assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), Some(directory.clone()));
@@ -225,8 +229,7 @@ mod tests {
 
     #[test]
     fn a_killed_drain_of_another_dataset_is_entered_into_the_index_and_continued_later() {
-        let base = tempfile::tempdir().unwrap();
-        let prefix = PosixStore::open(base.path()).unwrap();
+        let (_base, prefix) = store();
         let make = |id| new_directory::create(&prefix, time(), "17", CheckpointId(id), None).unwrap();
         let (killed, next) = (make(4), make(3));
         begin(&prefix, "17", CheckpointId(4), &killed).unwrap();
@@ -239,8 +242,7 @@ mod tests {
 
     #[test]
     fn what_a_restart_supersedes_is_not_continued() {
-        let base = tempfile::tempdir().unwrap();
-        let prefix = PosixStore::open(base.path()).unwrap();
+        let (_base, prefix) = store();
         let make = |job, id| new_directory::create(&prefix, time(), job, CheckpointId(id), None).unwrap();
         let enter = |id, directory: &DirectoryName| {
             index::update(&prefix, |index| index.add(CheckpointId(id), directory, time())).unwrap();
@@ -268,8 +270,7 @@ mod tests {
 
     #[test]
     fn a_list_that_cannot_be_read_is_kept_and_no_directory_is_continued_meanwhile() {
-        let base = tempfile::tempdir().unwrap();
-        let prefix = PosixStore::open(base.path()).unwrap();
+        let (_base, prefix) = store();
         let directory = new_directory::create(&prefix, time(), "17", CheckpointId(3), None).unwrap();
         index::update(&prefix, |index| index.add(CheckpointId(3), &directory, time())).unwrap();
         let damaged = r#"{"directories":["scr.2"#;
@@ -282,8 +283,7 @@ mod tests {
 
     #[test]
     fn restarts_that_are_recorded_at_the_same_time_are_all_in_the_list() {
-        let base = tempfile::tempdir().unwrap();
-        let prefix = PosixStore::open(base.path()).unwrap();
+        let (_base, prefix) = store();
         let jobs: Vec<String> = (0..16).map(|job| format!("{job}")).collect();
         for job in &jobs {
             let directory = new_directory::create(&prefix, time(), job, CheckpointId(3), None).unwrap();

@@ -12,6 +12,8 @@ use holdfast_model::{CheckpointId, Level, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use serde::{Deserialize, Serialize};
 
+use crate::spec::quantity::whole_millis;
+
 /// Which interval between checkpoints is best.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntervalAdvice {
@@ -81,10 +83,6 @@ impl fmt::Display for Protection {
 /// As seconds with a tenth.
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
-}
-
-fn as_millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Display for IntervalAdvice {
@@ -224,10 +222,10 @@ impl LevelCosts {
         let advice = protections.into_iter().zip(levels).zip(best).map(|((protection, level), best)| LevelAdvice {
             protection,
             survives: protection.map(|_| level.survives),
-            cost_ms: as_millis(best.cost),
+            cost_ms: whole_millis(best.cost),
             failures: best.failures,
-            mtbf_ms: best.mtbf.map(as_millis),
-            interval_ms: best.interval.map(as_millis),
+            mtbf_ms: best.mtbf.map(whole_millis),
+            interval_ms: best.interval.map(whole_millis),
             every: best.interval.zip(first).and_then(|(interval, first)| nearest(interval, first)),
         });
         advice.collect()
@@ -242,43 +240,33 @@ fn nearest(long: Duration, short: Duration) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::Generation;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::events::fixtures::event;
 
-    const GENERATION: Generation = Generation(1);
+    fn add(costs: &mut LevelCosts, name: &str, fields: Value) {
+        costs.add(event(name, fields).agent_event().unwrap());
+    }
 
     /// A checkpoint of a level, with the times in milliseconds.
     fn checkpoint(costs: &mut LevelCosts, id: u64, descriptor: u32, redundancy_millis: u64, flush: Option<u64>) {
-        let (generation, checkpoint) = (GENERATION, CheckpointId(id));
-        costs.add(&AgentEvent::CheckpointStarted { generation, checkpoint });
+        add(costs, "checkpoint_started", json!({"checkpoint": id}));
         let (scheme, survives) = [("XOR", 1), ("RS", 2)][descriptor as usize];
-        let (scheme, descriptor) = (scheme.parse().unwrap(), Some(descriptor));
-        let (protected, level, bytes, millis) = (true, None, 1, 1000);
-        costs.add(&AgentEvent::CheckpointComplete {
-            generation,
-            checkpoint,
-            scheme,
-            descriptor,
-            level,
-            protected,
-            bytes,
-            millis,
+        let fields = json!({
+            "checkpoint": id, "scheme": scheme, "descriptor": descriptor, "survives": survives, "millis": 1000,
         });
-        let survives = Some(survives);
-        costs.add(&AgentEvent::CheckpointProtected { generation, checkpoint, scheme, descriptor, survives, millis });
+        add(costs, "checkpoint_complete", fields.clone());
+        add(costs, "checkpoint_protected", fields);
         if let Some(millis) = flush {
-            costs.add(&AgentEvent::Flushed { generation, checkpoint, directory: String::new(), millis });
+            add(costs, "flushed", json!({"checkpoint": id, "millis": millis}));
         }
-        let flush_millis = flush.unwrap_or_default();
-        costs.add(&AgentEvent::RanksBlocked {
-            generation,
-            checkpoint,
-            millis: 1000 + redundancy_millis + flush_millis,
-            redundancy_millis,
-            earlier_redundancy_millis: 0,
-            flush_millis,
+        let flush = flush.unwrap_or_default();
+        let blocked = json!({
+            "checkpoint": id, "millis": 1000 + redundancy_millis + flush,
+            "redundancy_millis": redundancy_millis, "flush_millis": flush,
         });
+        add(costs, "ranks_blocked", blocked);
     }
 
     fn seconds(seconds: u64) -> Duration {
@@ -292,8 +280,7 @@ mod tests {
         checkpoint(&mut costs, 2, 0, 1000, None);
         checkpoint(&mut costs, 3, 1, 3000, Some(8000));
         // At the end of the job, when nothing waits for it.
-        let directory = String::new();
-        costs.add(&AgentEvent::Flushed { generation: GENERATION, checkpoint: CheckpointId(2), directory, millis: 99 });
+        add(&mut costs, "flushed", json!({"checkpoint": 2, "millis": 99}));
         let failures = BTreeMap::from([(0, 5), (1, 4), (2, 1)]);
         let levels = costs.advice(&failures, seconds(100));
         let found: Vec<_> = levels.iter().map(|level| (level.survives, level.cost_ms, level.failures)).collect();
@@ -329,25 +316,10 @@ mod tests {
         let mut costs = LevelCosts::default();
         checkpoint(&mut costs, 1, 1, 0, None);
         checkpoint(&mut costs, 2, 0, 0, None);
-        let (generation, checkpoint) = (GENERATION, CheckpointId(3));
-        costs.add(&AgentEvent::CheckpointComplete {
-            generation,
-            checkpoint,
-            scheme: "RS".parse().unwrap(),
-            descriptor: Some(1),
-            protected: true,
-            level: None,
-            bytes: 1,
-            millis: 1000,
-        });
-        costs.add(&AgentEvent::RanksBlocked {
-            generation,
-            checkpoint,
-            millis: 1500,
-            redundancy_millis: 0,
-            earlier_redundancy_millis: 500,
-            flush_millis: 0,
-        });
+        let complete = json!({"checkpoint": 3, "scheme": "RS", "descriptor": 1, "millis": 1000});
+        add(&mut costs, "checkpoint_complete", complete);
+        let blocked = json!({"checkpoint": 3, "millis": 1500, "earlier_redundancy_millis": 500});
+        add(&mut costs, "ranks_blocked", blocked);
         let levels = costs.advice(&BTreeMap::from([(1, 1)]), seconds(100));
         // 500 ms for the only checkpoint of the first level; those of the second have cost 1 s each.
         let found: Vec<_> = levels.iter().map(|level| (level.survives, level.cost_ms)).collect();

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::advice::{IntervalAdvice, LevelCosts};
 use super::reason::{DrainResult, EndCause};
 use super::vocabulary::LogEvent;
+use crate::spec::quantity::whole_millis;
 
 /// A run that is shorter shows too little of what checkpoints cost.
 const ADVISED_AFTER: Duration = Duration::from_secs(20);
@@ -156,7 +157,7 @@ impl Costs {
         }
         self.advised = true;
         let mean = self.blocked.checked_div(self.blocking)?;
-        let every_ms = u64::try_from((mean * 100 / u32::from(share)).as_millis()).unwrap_or(u64::MAX);
+        let every_ms = whole_millis(mean * 100 / u32::from(share));
         Some(LogEvent::CheckpointsBlock { percent: format!("{percent:.0}"), limit: share, every_ms })
     }
 
@@ -305,17 +306,16 @@ impl Cost {
 
 impl Serialize for Cost {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let aged = |newest: Option<(CheckpointId, Duration)>| {
-            newest.map(|(id, age)| json!({ "checkpoint": id, "age_ms": millis(age) }))
+            newest.map(|(id, age)| json!({ "checkpoint": id, "age_ms": whole_millis(age) }))
         };
         let document = json!({
-            "elapsed_ms": millis(self.elapsed),
+            "elapsed_ms": whole_millis(self.elapsed),
             "failures": self.failures,
-            "lost_work_ms": millis(self.lost),
-            "detection_ms": millis(self.detection),
-            "restart_ms": millis(self.restart),
-            "blocked_ms": self.blocked.map(millis),
+            "lost_work_ms": whole_millis(self.lost),
+            "detection_ms": whole_millis(self.detection),
+            "restart_ms": whole_millis(self.restart),
+            "blocked_ms": self.blocked.map(whole_millis),
             "checkpoints_complete": self.complete,
             "checkpoints_dropped": self.dropped,
             "newest_protected": aged(self.protected),
@@ -338,106 +338,48 @@ fn percent_of(part: Duration, whole: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::{Generation, NodeName, Rank, RankEnd, RestartSource};
+    use holdfast_model::{Rank, RankEnd};
+    use serde_json::Value;
 
     use super::*;
+    use crate::events::fixtures::event;
 
     struct Job(Costs);
 
     impl Job {
         fn began() -> Job {
             let mut job = Job(Costs::default());
-            job.at(
-                0,
-                LogEvent::JobStarted {
-                    job_id: "1".to_owned(),
-                    nodes: Vec::new(),
-                    prefix: "/p".into(),
-                    virtual_nodes: false,
-                },
-            );
+            job.at(0, "job_started", json!({}));
             job
         }
 
-        fn at(&mut self, seconds: i64, event: LogEvent) -> Option<LogEvent> {
-            self.0.add(Timestamp::from_secs(seconds), &event, Some(5))
-        }
-
-        fn agent(&mut self, seconds: i64, event: AgentEvent) -> Option<LogEvent> {
-            self.at(seconds, LogEvent::of_agent(&NodeName::from("n1"), event))
+        fn at(&mut self, seconds: i64, name: &str, fields: Value) -> Option<LogEvent> {
+            self.0.add(Timestamp::from_secs(seconds), &event(name, fields), Some(5))
         }
 
         fn restarts(&mut self, seconds: i64, from: Option<u64>) {
-            self.agent(
-                seconds,
-                AgentEvent::Restarted {
-                    generation: Generation(1),
-                    checkpoint: from.map(CheckpointId),
-                    protected: from.map(|_| true),
-                    source: RestartSource::Cache,
-                    written_by: None,
-                    rebuilt: Vec::new(),
-                    moved: Vec::new(),
-                    millis: 1,
-                },
-            );
+            self.at(seconds, "restarted", json!({"checkpoint": from, "protected": from.map(|_| true)}));
         }
 
         /// A checkpoint that takes a second, and blocks the ranks for two.
         fn takes(&mut self, seconds: i64, id: u64) -> Option<LogEvent> {
-            let (generation, checkpoint) = (Generation(1), CheckpointId(id));
-            self.agent(seconds, AgentEvent::CheckpointStarted { generation, checkpoint });
-            let scheme = holdfast_model::Scheme::new("XOR");
-            self.agent(
-                seconds + 1,
-                AgentEvent::CheckpointComplete {
-                    generation,
-                    checkpoint,
-                    scheme,
-                    descriptor: None,
-                    level: None,
-                    protected: true,
-                    bytes: 1,
-                    millis: 1000,
-                },
-            );
-            let (descriptor, survives) = (None, Some(1));
-            let protected =
-                AgentEvent::CheckpointProtected { generation, checkpoint, scheme, descriptor, survives, millis: 1 };
-            self.agent(seconds + 1, protected);
-            let blocked = AgentEvent::RanksBlocked {
-                generation,
-                checkpoint,
-                millis: 2000,
-                redundancy_millis: 1000,
-                earlier_redundancy_millis: 0,
-                flush_millis: 0,
-            };
-            self.agent(seconds + 2, blocked)
+            self.at(seconds, "checkpoint_started", json!({"checkpoint": id}));
+            self.at(seconds + 1, "checkpoint_complete", json!({"checkpoint": id, "millis": 1000}));
+            self.at(seconds + 1, "checkpoint_protected", json!({"checkpoint": id, "survives": 1}));
+            let blocked = json!({"checkpoint": id, "millis": 2000, "redundancy_millis": 1000});
+            self.at(seconds + 2, "ranks_blocked", blocked)
         }
 
         /// The first sign, and three seconds later the decision.
         fn fails(&mut self, seconds: i64) {
             let end = RankEnd::Signal(9);
-            let failed = LogEvent::RankFailed { generation: Generation(1), rank: Rank(0), node: None, end };
-            self.at(seconds, failed);
-            let seen = "rank 0 failed".to_owned();
-            self.at(seconds + 3, LogEvent::GenerationEnding { generation: Generation(1), seen });
-            let cause = EndCause::Application { rank: Some(Rank(0)), end };
-            self.ends(seconds + 4, cause);
+            self.at(seconds, "rank_failed", json!({"end": end}));
+            self.at(seconds + 3, "generation_ending", json!({"seen": "rank 0 failed"}));
+            self.ends(seconds + 4, EndCause::Application { rank: Some(Rank(0)), end });
         }
 
         fn ends(&mut self, seconds: i64, cause: EndCause) {
-            self.at(
-                seconds,
-                LogEvent::GenerationEnded {
-                    generation: Generation(1),
-                    cause,
-                    newest: None,
-                    without_progress: 0,
-                    progress: None,
-                },
-            );
+            self.at(seconds, "generation_ended", json!(cause));
         }
 
         fn cost(&self, seconds: i64) -> Cost {
@@ -487,8 +429,7 @@ mod tests {
         // Blocked 2 s, lost 300 s, detection 3 s, restart 17 s.
         assert_eq!((advice.used, advice.used_permille), (seconds(500 - 322), 644));
         assert!((100..150).contains(&advice.best_permille), "{}", advice.best_permille);
-        let generation = Generation(2);
-        job.at(500, LogEvent::FailuresExpected { generation, mtbf_ms: 86_400_000, given: true, auto: false });
+        job.at(500, "failures_expected", json!({"mtbf_ms": 86_400_000, "given": true, "auto": false}));
         let advice = job.cost(500).interval.unwrap();
         assert_eq!((advice.rate.mtbf, advice.daly.as_secs()), (seconds(86_400), 586));
         assert!(advice.to_string().starts_with("best 586.5 s (Daly; Young 587.9 s), for 2.0 s"), "{advice}");
@@ -499,15 +440,7 @@ mod tests {
         let mut job = Job::began();
         job.restarts(1, None);
         job.takes(10, 1);
-        job.agent(
-            12,
-            AgentEvent::Flushed {
-                generation: Generation(1),
-                checkpoint: CheckpointId(1),
-                directory: "d".to_owned(),
-                millis: 1,
-            },
-        );
+        job.at(12, "flushed", json!({}));
         job.ends(20, EndCause::Finalized);
         let cost = job.cost(20);
         assert_eq!((cost.failures, cost.lost, cost.restart), (0, Duration::ZERO, Duration::ZERO));

@@ -13,6 +13,7 @@ use signal_hook::low_level::signal_name;
 use super::cost::Costs;
 use super::reason::{EndCause, ranks_text};
 use super::vocabulary::LogEvent;
+use crate::spec::quantity::whole_millis;
 
 /// A generation that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +52,7 @@ mod optional_millis {
     use serde::{Serialize as _, Serializer};
 
     pub fn serialize<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-        value.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(serializer)
+        value.map(crate::spec::quantity::whole_millis).serialize(serializer)
     }
 }
 
@@ -84,7 +85,6 @@ impl Failure {
     }
 
     fn event(&self) -> LogEvent {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         LogEvent::FailureExplained {
             generation: self.generation,
             cause: self.cause.clone(),
@@ -92,9 +92,9 @@ impl Failure {
             rank: self.rank,
             ranks_followed: self.ranks_followed,
             nodes_followed: self.nodes_followed,
-            detection_ms: millis(self.detection),
-            restart_ms: self.restart.map(millis),
-            lost_work_ms: self.lost.map(millis),
+            detection_ms: whole_millis(self.detection),
+            restart_ms: self.restart.map(whole_millis),
+            lost_work_ms: self.lost.map(whole_millis),
             then: self.then.clone(),
             line: self.line(),
         }
@@ -312,9 +312,10 @@ fn place(source: RestartSource) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::CheckpointId;
+    use serde_json::json;
 
     use super::*;
+    use crate::events::fixtures::event;
     use crate::events::{DownReason, StopReason};
 
     /// The events of a run, counted as a reporter does; returns the lines of the failures that have come to an end.
@@ -331,55 +332,26 @@ mod tests {
         lines
     }
 
-    fn of_agent(event: AgentEvent) -> LogEvent {
-        LogEvent::of_agent(&NodeName::from("n0"), event)
-    }
-
     fn restarted(generation: u64, checkpoint: Option<u64>) -> LogEvent {
-        let (checkpoint, source) = match checkpoint {
-            Some(id) => (Some(CheckpointId(id)), RestartSource::Rebuilt),
-            None => (None, RestartSource::Fresh),
-        };
-        of_agent(AgentEvent::Restarted {
-            generation: Generation(generation),
-            checkpoint,
-            protected: None,
-            source,
-            written_by: None,
-            rebuilt: Vec::new(),
-            moved: Vec::new(),
-            millis: 1,
-        })
+        let source = checkpoint.map_or(RestartSource::Fresh, |_| RestartSource::Rebuilt);
+        event("restarted", json!({"generation": generation, "checkpoint": checkpoint, "source": source}))
     }
 
     fn placed(generation: u64) -> LogEvent {
-        LogEvent::GenerationPlaced {
-            generation: Generation(generation),
-            nodes: Vec::new(),
-            spares: 1,
-            moved: Vec::new(),
-        }
+        event("generation_placed", json!({"generation": generation}))
     }
 
     fn ended(cause: EndCause) -> LogEvent {
-        let (generation, newest, progress) = (Generation(1), None, None);
-        LogEvent::GenerationEnded { generation, cause, newest, without_progress: 0, progress }
+        event("generation_ended", json!(cause))
     }
 
     fn failed(rank: u32, end: RankEnd) -> LogEvent {
-        LogEvent::RankFailed { generation: Generation(1), rank: Rank(rank), node: Some("n2".into()), end }
+        event("rank_failed", json!({"rank": rank, "node": "n2", "end": end}))
     }
 
     /// A generation that has begun a checkpoint at six seconds and runs.
     fn running() -> Vec<(i64, LogEvent)> {
-        let started = LogEvent::JobStarted {
-            job_id: "1".to_owned(),
-            nodes: Vec::new(),
-            prefix: "/p".into(),
-            virtual_nodes: false,
-        };
-        let (generation, checkpoint) = (Generation(1), CheckpointId(1));
-        let begun = of_agent(AgentEvent::CheckpointStarted { generation, checkpoint });
+        let (started, begun) = (event("job_started", json!({})), event("checkpoint_started", json!({})));
         vec![(0, started), (1, placed(1)), (2, restarted(1, None)), (6, begun)]
     }
 
@@ -388,12 +360,11 @@ mod tests {
         let mut events = running();
         let reason = DownReason::Health { fault: "its disk is full".to_owned() };
         let down = LogEvent::NodeDown { node: "n1".into(), reason, ranks: vec![Rank(3), Rank(4)] };
-        let ending = LogEvent::GenerationEnding { generation: Generation(1), seen: String::new() };
         events.extend([
             (10, failed(5, RankEnd::Code(1))),
             (10, failed(3, RankEnd::Signal(9))),
             (11, down),
-            (12, ending),
+            (12, event("generation_ending", json!({}))),
             (13, ended(EndCause::NodeFailure { nodes: vec!["n1".into()] })),
             (13, placed(2)),
             (15, restarted(2, Some(1))),
@@ -424,9 +395,9 @@ mod tests {
     #[test]
     fn a_rank_that_was_killed_for_lack_of_memory_is_known_by_the_counters_of_the_system() {
         let end = RankEnd::Signal(SIGKILL);
-        let of = |node: &str, rank, of_group| {
-            let event = AgentEvent::MemoryExhausted { generation: Generation(1), rank, pid: 41, killed: 1, of_group };
-            LogEvent::of_agent(&NodeName::from(node), event)
+        let of = |node: &str, rank: Rank, of_group: bool| {
+            let fields = json!({"node": node, "rank": rank, "pid": 41, "killed": 1, "of_group": of_group});
+            event("memory_exhausted", fields)
         };
         let hint = |seen: LogEvent| {
             let (mut failures, costs) = (Failures::default(), Costs::default());

@@ -87,7 +87,7 @@ pub struct PastFlush {
     pub took: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PastCheckpoint {
     /// Its level, if it is one of variables.
     pub level: Option<u32>,
@@ -202,8 +202,7 @@ impl History {
     }
 
     fn checkpoint(&mut self, checkpoint: CheckpointId) -> &mut PastCheckpoint {
-        let unknown = PastCheckpoint { level: None, scheme: None, protected: false, bytes: None };
-        self.checkpoints.entry(checkpoint).or_insert(unknown)
+        self.checkpoints.entry(checkpoint).or_default()
     }
 
     fn change(&mut self, generation: Generation, change: impl FnOnce(&mut PastGeneration)) {
@@ -213,87 +212,48 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::RestartSource;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::events::fixtures::event;
 
-    fn record(event: LogEvent) -> Result<Record, ReadError> {
-        Ok(Record { time: Timestamp::from_secs(7), job: "heat".to_owned(), event })
+    fn record(name: &str, fields: Value) -> Result<Record, ReadError> {
+        Ok(Record { time: Timestamp::from_secs(7), job: "heat".to_owned(), event: event(name, fields) })
     }
 
     fn placed(generation: u64) -> Result<Record, ReadError> {
-        let generation = Generation(generation);
-        record(LogEvent::GenerationPlaced { generation, nodes: Vec::new(), spares: 0, moved: Vec::new() })
+        record("generation_placed", json!({"generation": generation}))
     }
 
-    fn restarted(generation: u64, checkpoint: Option<CheckpointId>) -> Result<Record, ReadError> {
-        of_agent(AgentEvent::Restarted {
-            generation: Generation(generation),
-            checkpoint,
-            protected: checkpoint.map(|_| false),
-            source: RestartSource::Cache,
-            written_by: None,
-            rebuilt: Vec::new(),
-            moved: Vec::new(),
-            millis: 1,
-        })
-    }
-
-    fn of_agent(event: AgentEvent) -> Result<Record, ReadError> {
-        record(LogEvent::of_agent(&"n1".into(), event))
+    fn restarted(generation: u64, checkpoint: Option<u64>) -> Result<Record, ReadError> {
+        let protected = checkpoint.map(|_| false);
+        record("restarted", json!({"generation": generation, "checkpoint": checkpoint, "protected": protected}))
     }
 
     fn complete(checkpoint: u64, level: Option<u32>) -> Result<Record, ReadError> {
-        of_agent(AgentEvent::CheckpointComplete {
-            generation: Generation(4),
-            checkpoint: CheckpointId(checkpoint),
-            scheme: holdfast_model::Scheme::new("XOR"),
-            descriptor: None,
-            level,
-            protected: true,
-            bytes: 1,
-            millis: 1,
-        })
+        record("checkpoint_complete", json!({"generation": 4, "checkpoint": checkpoint, "level": level}))
     }
 
     #[test]
     fn generations_have_a_start_and_an_end_and_a_new_allocation_begins_a_new_history() {
-        let started = || {
-            record(LogEvent::JobStarted {
-                job_id: "1".to_owned(),
-                nodes: Vec::new(),
-                prefix: "/p".into(),
-                virtual_nodes: false,
-            })
-        };
+        let started = || record("job_started", json!({}));
         let cause = EndCause::NodeFailure { nodes: vec!["n1".into()] };
-        let ended = LogEvent::GenerationEnded {
-            generation: Generation(3),
-            cause: cause.clone(),
-            newest: None,
-            without_progress: 0,
-            progress: Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(6) }),
-        };
+        let mut ended = json!(cause);
+        ended["generation"] = json!(3);
+        ended["progress"] = json!({"source": "checkpoint", "checkpoint": 6});
         let records = [
             started(),
             placed(1),
             started(),
             placed(3),
             restarted(3, None),
-            record(ended),
+            record("generation_ended", ended),
             placed(4),
-            restarted(4, Some(CheckpointId(6))),
+            restarted(4, Some(6)),
             complete(6, Some(3)),
-            of_agent(AgentEvent::CheckpointProtected {
-                generation: Generation(4),
-                checkpoint: CheckpointId(6),
-                scheme: holdfast_model::Scheme::new("XOR"),
-                descriptor: None,
-                survives: Some(1),
-                millis: 2,
-            }),
+            record("checkpoint_protected", json!({"generation": 4, "checkpoint": 6})),
             complete(7, None),
-            of_agent(AgentEvent::EncodeStarted { generation: Generation(4), checkpoint: CheckpointId(7) }),
+            record("encode_started", json!({"generation": 4, "checkpoint": 7})),
         ];
         let history = History::of(records).unwrap();
         let [third, fourth] = &history.generations[..] else { panic!("{history:?}") };

@@ -195,36 +195,20 @@ fn escaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::{CheckpointId, Generation, Rank, RankEnd, Scheme};
+    use holdfast_model::RankEnd;
+    use serde_json::json;
 
     use super::*;
+    use crate::events::fixtures::event;
 
     #[test]
     fn figures_follow_the_events() {
         let mut metrics = Metrics::new("heat \"1\"");
-        let started = LogEvent::JobStarted {
-            job_id: "17".to_owned(),
-            nodes: vec!["n0".into(), "n1".into()],
-            prefix: "/p".into(),
-            virtual_nodes: false,
-        };
-        let (generation, checkpoint) = (Generation(2), CheckpointId(3));
-        let complete = AgentEvent::CheckpointComplete {
-            generation,
-            checkpoint,
-            scheme: Scheme::new("XOR"),
-            descriptor: None,
-            level: None,
-            protected: true,
-            bytes: 4096,
-            millis: 7,
-        };
-        let failed = LogEvent::RankFailed { generation, rank: Rank(1), node: None, end: RankEnd::Code(1) };
         let events = [
-            started,
-            LogEvent::GenerationLaunched { generation, relaunches: 1 },
-            failed,
-            LogEvent::of_agent(&NodeName::from("n0"), complete),
+            event("job_started", json!({"job_id": "17", "nodes": ["n0", "n1"]})),
+            event("generation_launched", json!({"relaunches": 1})),
+            event("rank_failed", json!({"end": RankEnd::Code(1)})),
+            event("checkpoint_complete", json!({"bytes": 4096})),
         ];
         events.iter().for_each(|event| metrics.add(Timestamp::from_secs(100), event));
         let text = metrics.text(Timestamp::from_secs(200));
@@ -242,10 +226,7 @@ mod tests {
         }
         let helps = text.lines().filter(|line| line.starts_with("# HELP holdfast_nodes "));
         assert_eq!(helps.count(), 1);
-        metrics.add(
-            Timestamp::from_secs(300),
-            &LogEvent::Finished { exit_code: 75, message: String::new(), interval: None },
-        );
+        metrics.add(Timestamp::from_secs(300), &event("finished", json!({"exit_code": 75})));
         let text = metrics.text(Timestamp::from_secs(300));
         assert!(text.contains("holdfast_job_running 0\n") && text.contains("holdfast_job_exit_code 75\n"), "{text}");
     }

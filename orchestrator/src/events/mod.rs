@@ -17,6 +17,8 @@ mod cost;
 mod documentation;
 mod failures;
 mod fields;
+#[cfg(test)]
+pub mod fixtures;
 pub mod history;
 pub mod log;
 mod metrics;
@@ -42,5 +44,7 @@ pub use reason::{
 pub use report::{FaultReport, PrefixReport, RunReport, StepReport, StepResult};
 pub use screen::{OutputNotShown, OutputTurn, PairsView, Screen, ScreenStyle, View};
 pub use sentence::{domains_text, kept_directory, virtual_text};
-pub use vocabulary::{AgentReport, CommandKey, LogEvent, declared as declared_events, fields as event_fields};
+pub use vocabulary::{
+    AgentReport, CommandKey, LogEvent, SettingInForce, declared as declared_events, fields as event_fields,
+};
 pub use wait::Wait;

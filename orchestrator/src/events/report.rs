@@ -251,10 +251,10 @@ impl RunReport {
     }
 }
 
-/// In local time.
-fn local_time(time: Timestamp) -> String {
+/// A point in time in local time.
+pub fn local_time(time: Timestamp, format: &str) -> String {
     let local = DateTime::from_timestamp_millis(time.millis()).map(|time| time.with_timezone(&Local));
-    local.map_or_else(|| time.secs().to_string(), |time| time.format(LINE_TIME).to_string())
+    local.map_or_else(|| time.secs().to_string(), |time| time.format(format).to_string())
 }
 
 fn write_pairs(text: &mut String, pairs: &[PairReport]) {
@@ -274,7 +274,7 @@ fn write_pairs(text: &mut String, pairs: &[PairReport]) {
         );
         for switch in pair.switches.iter().take(MOST_SWITCHES_LISTED) {
             let cause = switch.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-            let at = local_time(switch.at);
+            let at = local_time(switch.at, LINE_TIME);
             let _ = writeln!(text, "    {at} {} woken in {} µs{cause}", switch.to, switch.micros);
         }
         for LastOutput { copy, file, lines } in &pair.last_output {

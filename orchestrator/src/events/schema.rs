@@ -86,6 +86,11 @@ fn type_of(name: &str) -> Value {
         "String" | "PathBuf" | "NodeName" | "Scheme" | "CommandKey" | "RestartSource" | "Location" | "OutputPath" => {
             json!({"type": "string"})
         }
+        "SettingInForce" => {
+            let text = json!({"type": "string"});
+            let properties = json!({"key": text, "value": text, "origin": text});
+            json!({"type": "object", "properties": properties, "required": ["key", "value", "origin"]})
+        }
         _ => json!({}),
     }
 }

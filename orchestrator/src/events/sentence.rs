@@ -179,6 +179,10 @@ impl LogEvent {
                 let kind = if *virtual_nodes { format!("{}, ", virtual_text(nodes.len())) } else { String::new() };
                 format!("job {job_id} on {}, {kind}prefix {}", nodes_text(nodes), prefix.display())
             }
+            LogEvent::SettingsInForce { version, settings } => {
+                let changed = settings.iter().filter(|setting| !setting.is_default()).count();
+                format!("Holdfast {version}; {changed} of {} settings are not defaults", settings.len())
+            }
             LogEvent::RankFailed { rank, node, end, .. } | LogEvent::RankEnded { rank, node, end, .. } => match node {
                 Some(node) => format!("rank {rank} on {node} ended with {end}"),
                 None => format!("rank {rank} ended with {end}"),
@@ -521,24 +525,19 @@ fn pair_text(change: &PairChange) -> String {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::{CheckpointId, Generation};
+    use serde_json::json;
 
     use super::*;
+    use crate::events::fixtures::event;
 
     #[test]
     fn a_checkpoint_without_redundancy_is_not_shown_as_protected() {
         let complete = |scheme: &str, descriptor: Option<u32>, level: Option<u32>, protected: bool| {
-            let event = LogEvent::of_drain(AgentEvent::CheckpointComplete {
-                generation: Generation(1),
-                checkpoint: CheckpointId(3),
-                scheme: scheme.parse().unwrap(),
-                descriptor,
-                level,
-                protected,
-                bytes: 1 << 20,
-                millis: 7,
+            let fields = json!({
+                "checkpoint": 3, "scheme": scheme, "descriptor": descriptor, "level": level, "protected": protected,
+                "bytes": 1 << 20, "millis": 7,
             });
-            event.sentence().unwrap()
+            event("checkpoint_complete", fields).sentence().unwrap()
         };
         let local = complete("LOCAL", None, None, false);
         assert_eq!(local, "checkpoint 3 complete, not protected (LOCAL), 1.00 MiB in 7 ms");
@@ -548,15 +547,8 @@ mod tests {
         let of_second = complete("RS", Some(1), None, true);
         assert_eq!(of_second, "checkpoint 3 complete for redundancy[1], 1.00 MiB in 7 ms");
         let protected = |descriptor: Option<u32>| {
-            let event = LogEvent::of_drain(AgentEvent::CheckpointProtected {
-                generation: Generation(1),
-                checkpoint: CheckpointId(3),
-                scheme: "XOR".parse().unwrap(),
-                descriptor,
-                survives: Some(1),
-                millis: 9,
-            });
-            event.sentence().unwrap()
+            let fields = json!({"checkpoint": 3, "descriptor": descriptor, "survives": 1, "millis": 9});
+            event("checkpoint_protected", fields).sentence().unwrap()
         };
         assert_eq!(protected(None), "checkpoint 3 protected (XOR) after 9 ms");
         assert_eq!(protected(Some(0)), "checkpoint 3 protected (redundancy[0]: XOR) after 9 ms");

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use super::reason::{DrainResult, EndCause};
 use super::vocabulary::LogEvent;
 
+/// Names begin with `holdfast.`; values are texts, numbers and truth values.
+type Attributes = Vec<(&'static str, Value)>;
+
 /// A part of a job that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
@@ -21,8 +24,7 @@ pub struct Span {
     pub name: String,
     pub began: Timestamp,
     pub ended: Timestamp,
-    /// Names begin with `holdfast.`; values are texts, numbers and truth values.
-    pub attributes: Vec<(&'static str, Value)>,
+    pub attributes: Attributes,
     /// Why it failed.
     pub error: Option<String>,
 }
@@ -31,49 +33,19 @@ pub struct Span {
 const JOB: u64 = 1;
 
 /// The spans of a job that have not ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Spans {
-    /// The next number.
-    next: u64,
+    /// Numbers that were given, besides that of the job.
+    given: u64,
     /// The first and the last event.
     seen: Option<(Timestamp, Timestamp)>,
-    job: Vec<(&'static str, Value)>,
+    job: Attributes,
     failed: Option<String>,
     generation: Option<(Generation, u64, Timestamp)>,
-    checkpoints: BTreeMap<CheckpointId, Begun>,
+    /// When each began.
+    checkpoints: BTreeMap<CheckpointId, (Timestamp, Attributes)>,
     flushes: BTreeMap<CheckpointId, Timestamp>,
     drain: Option<Timestamp>,
-}
-
-/// A checkpoint that has begun.
-#[derive(Clone, Debug)]
-struct Begun {
-    at: Timestamp,
-    attributes: Vec<(&'static str, Value)>,
-}
-
-/// How a span ended.
-struct Ended {
-    name: String,
-    began: Timestamp,
-    at: Timestamp,
-    attributes: Vec<(&'static str, Value)>,
-    error: Option<String>,
-}
-
-impl Default for Spans {
-    fn default() -> Self {
-        Spans {
-            next: JOB + 1,
-            seen: None,
-            job: Vec::new(),
-            failed: None,
-            generation: None,
-            checkpoints: BTreeMap::new(),
-            flushes: BTreeMap::new(),
-            drain: None,
-        }
-    }
 }
 
 impl Spans {
@@ -142,31 +114,31 @@ impl Spans {
     }
 
     fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next - 1
+        self.given += 1;
+        JOB + self.given
     }
 
     /// A span below that of the generation, if one is under way.
-    fn span(&mut self, ended: Ended) -> Span {
-        let Ended { name, began, at, mut attributes, error } = ended;
+    fn span(
+        &mut self,
+        name: &str,
+        began: Timestamp,
+        ended: Timestamp,
+        mut attributes: Attributes,
+        error: Option<String>,
+    ) -> Span {
         if let Some((generation, ..)) = &self.generation {
             attributes.push(("holdfast.generation", json!(generation)));
         }
         let parent = Some(self.generation.as_ref().map_or(JOB, |(_, id, _)| *id));
-        Span { id: self.number(), parent, name, began: began.min(at), ended: at, attributes, error }
+        Span { id: self.number(), parent, name: name.to_owned(), began: began.min(ended), ended, attributes, error }
     }
 
     /// Checkpoints that have not ended ended with it.
     fn generation_ended(&mut self, time: Timestamp, generation: Generation, cause: &EndCause) -> Vec<Span> {
-        let left = std::mem::take(&mut self.checkpoints);
-        let lost = |(id, begun): (CheckpointId, Begun)| Ended {
-            name: "checkpoint".to_owned(),
-            began: begun.at,
-            at: time,
-            attributes: with_checkpoint(id, begun.attributes),
-            error: Some("its generation ended".to_owned()),
-        };
-        let mut spans: Vec<Span> = left.into_iter().map(lost).map(|ended| self.span(ended)).collect();
+        let left: Vec<_> = self.checkpoints.keys().copied().collect();
+        let lost = |id| self.checkpoint_ended(time, id, Some("its generation ended".to_owned()));
+        let mut spans: Vec<Span> = left.into_iter().filter_map(lost).collect();
         self.flushes.clear();
         if let Some((_, id, began)) = self.generation.take().filter(|(of, ..)| *of == generation) {
             let attributes =
@@ -188,7 +160,7 @@ impl Spans {
             DrainResult::Failed { reason, .. } => (None, Some(reason.clone())),
         };
         let attributes = checkpoint.map(|id| ("holdfast.checkpoint", json!(id))).into_iter().collect();
-        Some(self.span(Ended { name: "drain".to_owned(), began, at: time, attributes, error }))
+        Some(self.span("drain", began, time, attributes, error))
     }
 
     fn agent_event(&mut self, time: Timestamp, event: &AgentEvent) -> Option<Span> {
@@ -198,19 +170,17 @@ impl Spans {
                 let mut attributes =
                     vec![("holdfast.source", json!(source)), ("holdfast.rebuilt", json!(rebuilt.len()))];
                 attributes.extend(checkpoint.map(|id| ("holdfast.checkpoint", json!(id))));
-                let (name, began) = ("restart".to_owned(), before(*millis));
-                Some(self.span(Ended { name, began, at: time, attributes, error: None }))
+                Some(self.span("restart", before(*millis), time, attributes, None))
             }
             AgentEvent::CheckpointStarted { checkpoint, .. } => {
-                self.checkpoints.insert(*checkpoint, Begun { at: time, attributes: Vec::new() });
+                self.checkpoints.insert(*checkpoint, (time, Vec::new()));
                 None
             }
             AgentEvent::CheckpointComplete { checkpoint, scheme, bytes, millis, protected, .. } => {
-                let begun = self.checkpoints.entry(*checkpoint);
-                let begun = begun.or_insert(Begun { at: before(*millis), attributes: Vec::new() });
-                begun.attributes.push(("holdfast.scheme", json!(scheme)));
-                begun.attributes.push(("holdfast.bytes", json!(bytes)));
-                begun.attributes.push(("holdfast.complete_ms", json!(millis)));
+                let begun = self.checkpoints.entry(*checkpoint).or_insert((before(*millis), Vec::new()));
+                begun.1.push(("holdfast.scheme", json!(scheme)));
+                begun.1.push(("holdfast.bytes", json!(bytes)));
+                begun.1.push(("holdfast.complete_ms", json!(millis)));
                 // Otherwise its redundancy follows.
                 if *protected { None } else { self.checkpoint_ended(time, *checkpoint, None) }
             }
@@ -236,18 +206,17 @@ impl Spans {
     }
 
     fn checkpoint_ended(&mut self, at: Timestamp, id: CheckpointId, error: Option<String>) -> Option<Span> {
-        let begun = self.checkpoints.remove(&id)?;
-        let attributes = with_checkpoint(id, begun.attributes);
-        Some(self.span(Ended { name: "checkpoint".to_owned(), began: begun.at, at, attributes, error }))
+        let (began, attributes) = self.checkpoints.remove(&id)?;
+        let attributes = with_checkpoint(id, attributes);
+        Some(self.span("checkpoint", began, at, attributes, error))
     }
 
     fn flush_ended(&mut self, id: CheckpointId, began: Timestamp, at: Timestamp, error: Option<String>) -> Span {
-        let attributes = with_checkpoint(id, Vec::new());
-        self.span(Ended { name: "flush".to_owned(), began, at, attributes, error })
+        self.span("flush", began, at, with_checkpoint(id, Vec::new()), error)
     }
 }
 
-fn with_checkpoint(id: CheckpointId, attributes: Vec<(&'static str, Value)>) -> Vec<(&'static str, Value)> {
+fn with_checkpoint(id: CheckpointId, attributes: Attributes) -> Attributes {
     std::iter::once(("holdfast.checkpoint", json!(id))).chain(attributes).collect()
 }
 
@@ -288,13 +257,8 @@ impl Span {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::{NodeName, RestartSource, Scheme};
-
     use super::*;
-
-    fn of_agent(event: AgentEvent) -> LogEvent {
-        LogEvent::of_agent(&NodeName::from("n1"), event)
-    }
+    use crate::events::fixtures::event;
 
     /// The spans of these events, at these seconds; the last one is that of the job.
     fn spans(events: Vec<(i64, LogEvent)>) -> Vec<Span> {
@@ -310,62 +274,19 @@ mod tests {
 
     #[test]
     fn what_a_job_does_has_a_beginning_and_an_end_below_its_generation() {
-        let (generation, checkpoint) = (Generation(1), CheckpointId(4));
-        let scheme = Scheme::new("XOR");
+        let of_checkpoint = |name: &str, millis: u64| event(name, json!({"checkpoint": 4, "millis": millis}));
+        let cause = EndCause::NodeFailure { nodes: vec!["n2".into()] };
         let events = vec![
-            (0, LogEvent::GenerationLaunched { generation, relaunches: 0 }),
-            (
-                3,
-                of_agent(AgentEvent::Restarted {
-                    generation,
-                    checkpoint: None,
-                    protected: None,
-                    source: RestartSource::Fresh,
-                    written_by: None,
-                    rebuilt: Vec::new(),
-                    moved: Vec::new(),
-                    millis: 2000,
-                }),
-            ),
-            (10, of_agent(AgentEvent::CheckpointStarted { generation, checkpoint })),
-            (
-                12,
-                of_agent(AgentEvent::CheckpointComplete {
-                    generation,
-                    checkpoint,
-                    scheme,
-                    descriptor: None,
-                    level: None,
-                    protected: true,
-                    bytes: 7,
-                    millis: 2000,
-                }),
-            ),
-            (
-                14,
-                of_agent(AgentEvent::CheckpointProtected {
-                    generation,
-                    checkpoint,
-                    scheme,
-                    descriptor: None,
-                    survives: Some(1),
-                    millis: 4000,
-                }),
-            ),
-            (20, of_agent(AgentEvent::CheckpointStarted { generation, checkpoint: CheckpointId(5) })),
-            (
-                21,
-                LogEvent::GenerationEnded {
-                    generation,
-                    cause: EndCause::NodeFailure { nodes: vec!["n2".into()] },
-                    newest: Some(checkpoint),
-                    without_progress: 0,
-                    progress: None,
-                },
-            ),
-            (22, LogEvent::DrainStarted { checkpoint, directory: "d".to_owned(), resumed: false }),
-            (25, LogEvent::Drained { result: DrainResult::Complete { checkpoint } }),
-            (26, LogEvent::Finished { exit_code: 75, message: "halted".to_owned(), interval: None }),
+            (0, event("generation_launched", json!({}))),
+            (3, event("restarted", json!({"checkpoint": null, "source": "fresh", "millis": 2000}))),
+            (10, of_checkpoint("checkpoint_started", 0)),
+            (12, of_checkpoint("checkpoint_complete", 2000)),
+            (14, of_checkpoint("checkpoint_protected", 4000)),
+            (20, event("checkpoint_started", json!({"checkpoint": 5}))),
+            (21, event("generation_ended", json!(cause))),
+            (22, of_checkpoint("drain_started", 0)),
+            (25, event("drained", json!(DrainResult::Complete { checkpoint: CheckpointId(4) }))),
+            (26, event("finished", json!({"exit_code": 75, "message": "halted"}))),
         ];
         let found = spans(events);
         let shown = |span: &Span| {

@@ -26,6 +26,23 @@ pub enum CommandKey {
     Reboot,
 }
 
+/// A setting of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingInForce {
+    /// The key path: `checkpoint.redundancy[0].set_size`.
+    pub key: String,
+    /// In the syntax of a spec.
+    pub value: String,
+    /// `line 12` of the spec, the name of a parameter, `command line`, or `default`.
+    pub origin: String,
+}
+
+impl SettingInForce {
+    pub fn is_default(&self) -> bool {
+        self.origin == "default"
+    }
+}
+
 impl fmt::Display for CommandKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -47,6 +64,13 @@ vocabulary! {
         /// The nodes are processes on one machine. Since 1.11.
         #[serde(default)]
         virtual_nodes: bool,
+    },
+    /// The settings in force when an orchestrator begins a job or takes it over. Since 1.19.
+    SettingsInForce {
+        /// The version of Holdfast.
+        version: String,
+        /// Each with `key`, `value` and `origin`, as `check --explain` prints them; secrets are left out.
+        settings: Vec<SettingInForce>,
     },
     /// An orchestrator took over from one that died.
     TookOver {

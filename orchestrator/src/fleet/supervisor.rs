@@ -138,11 +138,7 @@ enum TaskReport {
         health: Option<Box<Health>>,
         clock_skew_ms: Option<i64>,
     },
-    StartFailed {
-        node: NodeName,
-        reason: String,
-        node_lost: bool,
-    },
+    StartFailed(FleetEvent),
     /// An agent that answered when it was adopted; it is polled already.
     Adopted {
         node: NodeName,
@@ -255,7 +251,8 @@ impl AgentSupervisor {
         self.lose(&node);
         if self.lost_nodes.contains(&node) {
             let reason = "the node was lost by an injected fault".to_owned();
-            let _ = self.reports.send(TaskReport::StartFailed { node, node_lost: true, reason });
+            let failed = FleetEvent::StartFailed { node, node_lost: true, reason };
+            let _ = self.reports.send(TaskReport::StartFailed(failed));
             return;
         }
         self.roster.agent_started(&node);
@@ -276,7 +273,8 @@ impl AgentSupervisor {
                     TaskReport::Started { node, address, pid, pulse, generation, health, clock_skew_ms }
                 }
                 Err(error) => {
-                    TaskReport::StartFailed { node, node_lost: error.is_node_lost(), reason: error.to_string() }
+                    let (node_lost, reason) = (error.is_node_lost(), error.to_string());
+                    TaskReport::StartFailed(FleetEvent::StartFailed { node, reason, node_lost })
                 }
             };
             let _ = reports.send(report);
@@ -345,9 +343,7 @@ impl AgentSupervisor {
                 self.register(&node, AgentRecord { address, pid, pulse, seen });
                 Some(FleetEvent::Up { node, address, generation, health, clock_skew_ms })
             }
-            TaskReport::StartFailed { node, reason, node_lost } => {
-                Some(FleetEvent::StartFailed { node, reason, node_lost })
-            }
+            TaskReport::StartFailed(event) => Some(event),
             TaskReport::Adopted { node, start, generation, health } => {
                 let agent = self.agents.get(&node).filter(|agent| agent.start == start)?;
                 let address = agent.record.address;

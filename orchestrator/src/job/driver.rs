@@ -32,7 +32,9 @@ use super::site::CommandContext;
 use super::state::{JobState, Stage};
 use super::state_file::JobLock;
 use super::step::{Batch, StepDriver};
-use super::{failure_domains, replicated, report, restart_choice, settings, standalone, start, step_names};
+use super::{
+    failure_domains, replicated, report, restart_choice, settings, settings_in_force, standalone, start, step_names,
+};
 use crate::allocation::Allocation;
 use crate::events::RunReport;
 use crate::exit;
@@ -154,6 +156,7 @@ impl<'job> JobDriver<'job> {
         let JobNodes { allocation, agents, started, clock } = nodes;
         let OpenedStep { at, step, prepared, prefix, lock: _lock, mut reporter, mut state } = opened;
         reporter.share = share_limit(step);
+        reporter.log(&settings_in_force::event(spec, Some(step)));
         let end = allocation.end().map(settings::epoch);
         state.allocation_end = end;
         let domains = failure_domains::of(spec, &**allocation, state.snapshot.is_some()).await?;

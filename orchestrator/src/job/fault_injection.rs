@@ -21,6 +21,7 @@ use crate::fleet::RequestError;
 use crate::launch::output::{OutputLine, OutputTail};
 use crate::launch::{LineLabels, StepPlan, registry};
 use crate::spec::FaultAction;
+use crate::spec::quantity::whole_millis;
 
 /// How often the output of the ranks is read for a line that a fault waits for.
 const READ_EVERY: Duration = Duration::from_millis(50);
@@ -57,8 +58,7 @@ impl StepDriver<'_> {
         match &due.action {
             FaultAction::StallPrefix(time) => {
                 store::stall_for(*time);
-                self.reporter
-                    .emit(LogEvent::PrefixStalled { millis: u64::try_from(time.as_millis()).unwrap_or(u64::MAX) });
+                self.reporter.emit(LogEvent::PrefixStalled { millis: whole_millis(*time) });
             }
             action => {
                 for node in &due.nodes {

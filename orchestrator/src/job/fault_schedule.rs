@@ -10,6 +10,7 @@ use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::agent::NodeFault;
 
 use crate::events::FaultReport;
+use crate::spec::quantity::whole_millis;
 use crate::spec::{FaultAction, FaultMoment, InjectedFault};
 
 /// Progress of the job on which the moment of a fault depends.
@@ -77,7 +78,7 @@ impl FaultSchedule {
             let missing = fault.action.node().filter(|node| node.find(nodes).is_none());
             let state = match missing {
                 _ if injected.contains(&number) => FaultState::Injected,
-                Some(node) => FaultState::Failed { reason: format!("there is no {node} here") },
+                Some(node) => FaultState::Failed { reason: format!("there is no {} here", node.in_allocation()) },
                 None => FaultState::Waiting,
             };
             ScheduledFault { fault: fault.clone(), state }
@@ -190,21 +191,20 @@ impl FaultSchedule {
 }
 
 fn node_fault(action: &FaultAction) -> NodeFault {
-    let millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     match action {
         FaultAction::Kill(_) => NodeFault::LoseNode,
         FaultAction::KillAgent(_) => NodeFault::KillAgent,
         FaultAction::KillRank(rank) => NodeFault::KillRank { rank: *rank },
-        FaultAction::Pause(_, time) => NodeFault::Pause { millis: millis(time) },
+        FaultAction::Pause(_, time) => NodeFault::Pause { millis: whole_millis(*time) },
         FaultAction::FillCache(_, bytes) => NodeFault::FillCache { bytes: *bytes },
-        FaultAction::StallPrefix(time) => NodeFault::StallPrefix { millis: millis(time) },
+        FaultAction::StallPrefix(time) => NodeFault::StallPrefix { millis: whole_millis(*time) },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::FaultNode;
+    use crate::spec::NodeReference;
 
     struct Up(&'static [&'static str]);
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn loss_of(number: u32) -> FaultAction {
-        FaultAction::Kill(FaultNode::Number(number))
+        FaultAction::Kill(NodeReference::Position(number))
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_fault_that_is_due_waits_until_its_agent_is_up() {
         let moment = FaultMoment::AfterOutput("step".to_owned());
-        let mut schedule = schedule(vec![(moment, FaultAction::KillAgent(FaultNode::Name("node1".into())))], &[]);
+        let mut schedule = schedule(vec![(moment, FaultAction::KillAgent(NodeReference::Name("node1".into())))], &[]);
         assert_eq!(schedule.awaited_lines(), [(0, "step".to_owned())]);
         schedule.observe(&Observation::Output(0));
         assert!(schedule.awaited_lines().is_empty());

@@ -148,21 +148,9 @@ mod tests {
 
     use holdfast_core::crash::{ALL_ERRORS, Subject};
     use holdfast_core::state_directory::StateDirectory;
-    use holdfast_wire::trust;
 
     use super::*;
-    use crate::allocation::local::Local;
-    use crate::allocation::{AgentSettings, AgentTemplate, Allocation as _};
     use crate::exit;
-
-    /// The state of a step that runs in these virtual nodes.
-    fn running(job_id: &str, roots: &Path) -> JobState {
-        let (user, nodes) = ("user1".to_owned(), vec!["node0".into()]);
-        let local = Local::over_roots(job_id.to_owned(), user, nodes, roots.to_owned(), roots.to_owned()).unwrap();
-        let settings = AgentSettings { job_id: job_id.to_owned(), ..AgentSettings::of_test_job() };
-        let agents = AgentTemplate { settings, trust: trust::generate().unwrap(), drains_only: false };
-        JobState::new("heat".to_owned(), local.record(), agents)
-    }
 
     /// The prefix directories of both steps.
     fn steps(above: &Path) -> [PathBuf; 2] {
@@ -178,7 +166,7 @@ mod tests {
     fn crash_a_hand_over_between_two_steps() {
         let roots = tempfile::tempdir().unwrap();
         fs::create_dir(roots.path().join("node0")).unwrap();
-        let (former, earlier) = (running("18", roots.path()), running("17", roots.path()));
+        let (former, earlier) = (JobState::of_test("18", roots.path()), JobState::of_test("17", roots.path()));
         let old_output = |next: &Path, name: &str| StateDirectory::below(next).join(name).join("output");
         let prepare = |above: &Path| {
             let [of_former, of_next] = steps(above);

@@ -55,16 +55,6 @@ pub(super) struct MetricsService {
     serving: Option<tokio::task::JoinHandle<()>>,
 }
 
-/// Where events are passed to.
-struct MetricsSink(Sender<Counted>);
-
-impl EventSink for MetricsSink {
-    fn add(&mut self, time: Timestamp, event: &LogEvent) {
-        // The thread ends with the job only.
-        let _ = self.0.send((time, event.clone()));
-    }
-}
-
 impl MetricsService {
     /// Starts what the spec asks for; `None` if that is nothing.
     ///
@@ -91,8 +81,10 @@ impl MetricsService {
     }
 
     /// For a reporter.
-    pub(super) fn sink(&self) -> Option<Box<dyn EventSink>> {
-        self.events.clone().map(|events| Box::new(MetricsSink(events)) as Box<dyn EventSink>)
+    pub(super) fn sink(&self) -> Option<EventSink> {
+        let events = self.events.clone()?;
+        // The thread ends with the job only.
+        Some(Box::new(move |time: Timestamp, event: &LogEvent| drop(events.send((time, event.clone())))))
     }
 }
 

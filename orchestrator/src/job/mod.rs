@@ -86,6 +86,7 @@ pub mod running_step;
 mod schedule;
 mod secret_file;
 pub mod settings;
+mod settings_in_force;
 mod shell;
 mod signals;
 pub mod site;

@@ -60,19 +60,6 @@ struct Running {
     name: String,
 }
 
-/// Where events are passed to.
-struct NotifySink(Vec<(Vec<NotifiedEvent>, Sender<Report>)>);
-
-impl EventSink for NotifySink {
-    fn add(&mut self, time: Timestamp, event: &LogEvent) {
-        let Some(kind) = kind(event) else { return };
-        for (_, reports) in self.0.iter().filter(|(events, _)| events.contains(&kind)) {
-            // A thread ends with the job only.
-            let _ = reports.send(Report { kind, time, event: event.clone() });
-        }
-    }
-}
-
 impl Notifier {
     /// Starts the threads of the recipients.
     ///
@@ -99,11 +86,18 @@ impl Notifier {
     }
 
     /// For a reporter; `None` without recipients.
-    pub(super) fn sink(&self) -> Option<Box<dyn EventSink>> {
+    pub(super) fn sink(&self) -> Option<EventSink> {
         let each =
             self.recipients.iter().filter_map(|running| Some((running.events.clone(), running.reports.clone()?)));
-        let sink = NotifySink(each.collect());
-        (!sink.0.is_empty()).then(|| Box::new(sink) as Box<dyn EventSink>)
+        let each: Vec<(Vec<NotifiedEvent>, Sender<Report>)> = each.collect();
+        let add = move |time: Timestamp, event: &LogEvent| {
+            let Some(kind) = kind(event) else { return };
+            for (_, reports) in each.iter().filter(|(events, _)| events.contains(&kind)) {
+                // A thread ends with the job only.
+                let _ = reports.send(Report { kind, time, event: event.clone() });
+            }
+        };
+        (!self.recipients.is_empty()).then(|| Box::new(add) as EventSink)
     }
 }
 

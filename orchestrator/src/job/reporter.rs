@@ -8,11 +8,8 @@ use holdfast_wire::agent::{Health, KeptDirectory};
 use crate::events::{Costs, EventLog, Failures, LogEvent, Screen};
 use crate::relaunch::Machine;
 
-/// What gets the events of a job besides its log and its screen.
-pub(super) trait EventSink: Send {
-    /// Must not wait for anything.
-    fn add(&mut self, time: Timestamp, event: &LogEvent);
-}
+/// What gets the events of a job besides its log and its screen. Must not wait for anything.
+pub(super) type EventSink = Box<dyn FnMut(Timestamp, &LogEvent) + Send>;
 
 /// The event log of a prefix directory, and the screen.
 pub(super) struct Reporter {
@@ -23,7 +20,7 @@ pub(super) struct Reporter {
     failures: Failures,
     /// The percentage of the time above which blocked ranks are a warning; `None`: never.
     pub(super) share: Option<u8>,
-    pub(super) sinks: Vec<Box<dyn EventSink>>,
+    pub(super) sinks: Vec<EventSink>,
 }
 
 impl Reporter {
@@ -60,7 +57,7 @@ impl Reporter {
         }
         let now = SystemTime::now().into();
         let advice = self.costs.add(now, event, self.share);
-        self.sinks.iter_mut().for_each(|sink| sink.add(now, event));
+        self.sinks.iter_mut().for_each(|add| add(now, event));
         let explained = self.failures.add(now, event, &self.costs);
         advice.into_iter().chain(explained).collect()
     }

@@ -202,11 +202,10 @@ pub(super) fn apply(choice: &RestartChoice, prefix: &Path) -> Result<BTreeSet<St
 mod tests {
     use super::*;
     use crate::exit;
-    use crate::spec::Environment;
 
     fn step(source: &str) -> Step {
         let text = format!("run: {{command: [./app], nodes: 2, ranks_per_node: 2}}\ncheckpoint: {{{source}}}\n");
-        let spec = JobSpec::parse(&text, "job.yaml", &Environment::empty(registered())).unwrap();
+        let spec = JobSpec::of_test(&text);
         spec.steps.into_iter().next().unwrap()
     }
 

@@ -127,14 +127,13 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::registry::registered;
-    use crate::spec::{Environment, JobSpec};
+    use crate::spec::JobSpec;
 
     /// Steps with their needs, as in a spec.
     fn schedule(steps: &[(&str, &str)]) -> (Vec<String>, Schedule) {
         let step = |(name, needs): &(&str, &str)| format!("- {{name: {name}, run: {{command: [a]}}{needs}}}\n");
         let text = format!("steps:\n{}", steps.iter().map(step).collect::<String>());
-        let spec = JobSpec::parse(&text, "job.yaml", &Environment::empty(registered())).unwrap();
+        let spec = JobSpec::of_test(&text);
         (spec.steps.iter().map(|step| step.name.clone()).collect(), Schedule::new(&spec.steps))
     }
 

@@ -185,16 +185,11 @@ mod tests {
     use holdfast_model::FlushMode;
 
     use super::*;
-    use crate::launch::registry::registered;
-    use crate::spec::{self, Environment};
-
-    fn spec(text: &str) -> JobSpec {
-        JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap()
-    }
+    use crate::spec;
 
     #[test]
     fn the_keys_of_a_spec_reach_the_loop_and_the_agents() {
-        let spec = spec(
+        let spec = JobSpec::of_test(
             "run: {command: [./app], nodes: 2, ranks_per_node: 3}\nallocation: {nodes: 3}\n\
              checkpoint: {cache: [{base: '/c/{node}', keep: 4}], redundancy: [{scheme: partner}], \
              flush: {every: 7, mode: async}}\n\
@@ -216,15 +211,16 @@ mod tests {
 
     #[test]
     fn default_of_replace_after_follows_a_longer_down_after() {
-        let spec = spec("run: {command: [./app]}\nhealth: {down_after: 5min}\n");
+        let spec = JobSpec::of_test("run: {command: [./app]}\nhealth: {down_after: 5min}\n");
         let config = config(&spec, &spec.steps[0], &[spec::virtual_node(0)], &FailureDomains::default(), 0, None);
         assert_eq!((config.replace_after, config.replaces_stopped), (config.down_after, true));
     }
 
     #[test]
     fn a_spec_without_halt_conditions_touches_no_halt_file() {
-        assert_eq!(halt_conditions(&spec("run: {command: [./app]}\n")), None);
-        let change = halt_conditions(&spec("run: {command: [./app]}\nhalt: {checkpoints_left: 3}\n")).unwrap();
+        assert_eq!(halt_conditions(&JobSpec::of_test("run: {command: [./app]}\n")), None);
+        let change =
+            halt_conditions(&JobSpec::of_test("run: {command: [./app]}\nhalt: {checkpoints_left: 3}\n")).unwrap();
         assert_eq!(change.checkpoints_left, Some(3));
     }
 }

@@ -301,6 +301,17 @@ impl JobState {
         }
     }
 
+    /// The state of a job for tests. The root of its only node is in this directory.
+    #[cfg(test)]
+    pub(super) fn of_test(job_id: &str, roots: &Path) -> Self {
+        use crate::allocation::{Allocation as _, local::Local};
+        let (user, nodes) = ("user1".to_owned(), vec!["node0".into()]);
+        let local = Local::over_roots(job_id.to_owned(), user, nodes, roots.to_owned(), roots.to_owned()).unwrap();
+        let settings = AgentSettings { job_id: job_id.to_owned(), ..AgentSettings::of_test_job() };
+        let agents = AgentTemplate { settings, trust: trust::generate().unwrap(), drains_only: false };
+        JobState::new("heat".to_owned(), local.record(), agents)
+    }
+
     /// How a drain copies files.
     pub(super) fn copies(&self) -> CopySettings {
         CopySettings {

@@ -272,22 +272,12 @@ fn unlock(file: &File) {
 #[cfg(test)]
 mod tests {
 
-    use holdfast_wire::trust;
-
     use super::*;
-    use crate::allocation::local::Local;
-    use crate::allocation::{AgentSettings, AgentTemplate, Allocation as _};
     use crate::exit;
     use std::os::unix::fs::PermissionsExt as _;
 
     fn state() -> JobState {
-        let base = tempfile::tempdir().unwrap();
-        let roots = base.path();
-        let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.into(), roots.into());
-        let allocation = local.unwrap().record();
-        let settings = AgentSettings::of_test_job();
-        let agents = AgentTemplate { settings, trust: trust::generate().unwrap(), drains_only: false };
-        JobState::new("heat".to_owned(), allocation, agents)
+        JobState::of_test("17", tempfile::tempdir().unwrap().path())
     }
 
     fn write(prefix: &Path, text: &str) {

@@ -136,17 +136,6 @@ pub(super) struct Tracer {
     ended: Receiver<()>,
 }
 
-struct TraceSink(Sender<(Timestamp, LogEvent)>);
-
-impl EventSink for TraceSink {
-    fn add(&mut self, time: Timestamp, event: &LogEvent) {
-        if Spans::counts(event) {
-            // The thread ends with the job only.
-            let _ = self.0.send((time, event.clone()));
-        }
-    }
-}
-
 impl Tracer {
     /// Starts the thread if the environment names a collector. A job runs without traces where that is not possible.
     pub(super) fn start(job: &str) -> Option<Tracer> {
@@ -180,8 +169,14 @@ impl Tracer {
     }
 
     /// For a reporter.
-    pub(super) fn sink(&self) -> Option<Box<dyn EventSink>> {
-        Some(Box::new(TraceSink(self.events.clone()?)))
+    pub(super) fn sink(&self) -> Option<EventSink> {
+        let events = self.events.clone()?;
+        Some(Box::new(move |time: Timestamp, event: &LogEvent| {
+            if Spans::counts(event) {
+                // The thread ends with the job only.
+                let _ = events.send((time, event.clone()));
+            }
+        }))
     }
 }
 

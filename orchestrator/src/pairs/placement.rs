@@ -85,7 +85,7 @@ impl Placement {
             command
         };
         let find = |name: &str, node: &NodeReference, key| {
-            node.find(nodes).and_then(|at| nodes.get(at)).cloned().ok_or_else(|| PlacementError {
+            node.find(nodes).cloned().ok_or_else(|| PlacementError {
                 name: name.to_owned(),
                 node: node.to_string(),
                 key,

@@ -1,14 +1,14 @@
 //! The report as one page: no request to anywhere, readable without its script.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
 use holdfast_model::{NodeName, Timestamp};
 
-use super::job::{Incident, IncidentKind, JobReport, PastCheckpoint};
+use super::job::{Incident, IncidentKind, JobReport, PastCheckpoint, ReportedStep};
 use super::text::{bandwidth, bytes_text, duration_text, offset_seconds, time_text};
-use crate::events::Failure;
+use crate::events::{Failure, SettingInForce};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -20,16 +20,21 @@ const MARKS: usize = 2_000;
 /// Rows of a table.
 const ROWS: usize = 200;
 
-/// The page.
-pub fn page(report: &JobReport) -> String {
-    let mut page = Page { text: String::new(), report };
-    page.document();
+/// The page of a job, or of a job of several steps, one after the other.
+pub fn page(report: &JobReport, steps: &[ReportedStep]) -> String {
+    let mut page = Page { text: String::new(), report, level: 2, axis: (report.began, report.until) };
+    page.document(steps);
     page.text
 }
 
 struct Page<'a> {
     text: String,
+    /// That of the job, or of a step.
     report: &'a JobReport,
+    /// Of its headings.
+    level: u8,
+    /// Begin and end of the time line.
+    axis: (Timestamp, Timestamp),
 }
 
 /// Text for an element or an attribute in quotes.
@@ -50,19 +55,32 @@ fn escaped(text: impl Display) -> String {
     safe
 }
 
-impl Page<'_> {
+impl<'a> Page<'a> {
     fn put(&mut self, text: impl Display) {
         // Writing to a string cannot fail.
         let _ = write!(self.text, "{text}");
     }
 
-    fn document(&mut self) {
+    fn document(&mut self, steps: &'a [ReportedStep]) {
         let title = escaped(format!("{} ({})", self.report.job, self.report.job_id));
         self.put(format_args!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
              content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n\
              {STYLE}</style>\n</head>\n<body>\n<h1>Job {title}</h1>\n"
         ));
+        if steps.is_empty() {
+            self.parts();
+        } else {
+            self.steps(steps);
+        }
+        self.put(format_args!(
+            "<p class=\"soft\">Written by Holdfast {}; the events are in <code>.holdfast/events.jsonl</code> of the \
+             prefix directory.</p>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+            env!("CARGO_PKG_VERSION")
+        ));
+    }
+
+    fn parts(&mut self) {
         self.facts();
         self.time();
         self.time_line();
@@ -70,11 +88,49 @@ impl Page<'_> {
         self.generations();
         self.checkpoints();
         self.nodes();
-        self.put(format_args!(
-            "<p class=\"soft\">Holdfast {}; the events are in <code>.holdfast/events.jsonl</code> of the prefix \
-             directory.</p>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
-            env!("CARGO_PKG_VERSION")
-        ));
+        self.settings();
+    }
+
+    /// The steps of a job, together and one after the other.
+    fn steps(&mut self, steps: &'a [ReportedStep]) {
+        let known = || steps.iter().filter_map(|step| Some((step, step.report.as_ref()?)));
+        let rows = steps.iter().map(|step| {
+            let of_report = |text: fn(&JobReport) -> String| step.report.as_ref().map(text).unwrap_or_default();
+            [
+                step.name.clone(),
+                of_report(|report| time_text(report.began)),
+                of_report(|report| duration_text(report.time.elapsed)),
+                of_report(|report| format!("{:.1} %", report.time.percent(report.time.computing))),
+                of_report(|report| report.failures.len().to_string()),
+                of_report(|report| report.checkpoints.len().to_string()),
+                step.state.clone(),
+            ]
+        });
+        let heads = ["step", "begun", "took", "goodput", "failures", "checkpoints", "state"];
+        self.table(&format!("Steps: {}", steps.len()), heads, rows.collect());
+        let began = known().map(|(_, report)| report.began).min().unwrap_or(self.report.began);
+        let until = known().map(|(_, report)| report.until).max().unwrap_or(self.report.until);
+        self.line("Time line of the steps", (began, until), |page| {
+            page.put("<div class=\"lane\"><b>steps</b>");
+            for (at, (step, report)) in known().enumerate() {
+                let class = if at % 2 == 0 { "even" } else { "odd" };
+                page.span(report.began, report.until, class, &format!("{}: {}", step.name, step.state), &step.name);
+            }
+            page.put("</div>\n");
+        });
+        self.level = 3;
+        for (step, report) in known() {
+            let name = escaped(&step.name);
+            self.put(format_args!("<section aria-label=\"step {name}\">\n<h2 class=\"step\">Step {name}</h2>\n"));
+            self.report = report;
+            self.parts();
+            self.put("</section>\n");
+        }
+    }
+
+    fn heading(&mut self, text: impl Display) {
+        let level = self.level;
+        self.put(format_args!("<h{level}>{}</h{level}>\n", escaped(text)));
     }
 
     fn facts(&mut self) {
@@ -109,6 +165,9 @@ impl Page<'_> {
         if let Some(cost) = &report.cost {
             rows.push(("newest", cost.ages()));
         }
+        if !report.versions.is_empty() {
+            rows.push(("version", format!("Holdfast {}", report.versions.join(", then "))));
+        }
         if report.earlier_runs > 0 {
             rows.push(("earlier runs", report.earlier_runs.to_string()));
         }
@@ -121,7 +180,7 @@ impl Page<'_> {
 
     fn time(&mut self) {
         let time = self.report.time;
-        self.put("<h2>Where the time went</h2>\n");
+        self.heading("Where the time went");
         let parts = || time.parts().into_iter().filter(|(_, part)| !part.is_zero());
         self.put("<div class=\"bar\" role=\"img\" aria-label=\"parts of the time, as in the list below\">");
         for (name, part) in parts() {
@@ -141,16 +200,41 @@ impl Page<'_> {
 
     fn time_line(&mut self) {
         let report = self.report;
+        self.line("Time line", (report.began, report.until), Page::lanes);
+        let nodes: BTreeSet<&NodeName> = report.incidents.iter().map(|incident| &incident.node).collect();
+        if nodes.len() > LANES {
+            let hidden = nodes.len() - LANES;
+            self.put(format_args!(
+                "<p class=\"soft\">{hidden} more nodes with incidents are in the table below.</p>\n"
+            ));
+        }
+    }
+
+    /// A time line that can be zoomed.
+    fn line(&mut self, title: &str, axis: (Timestamp, Timestamp), lanes: impl FnOnce(&mut Self)) {
+        let (level, (began, until)) = (self.level, axis);
+        self.axis = axis;
         self.put(format_args!(
-            "<h2>Time line <span class=\"soft\" id=\"zoom\"></span></h2>\n<p class=\"soft\" id=\"keys\" hidden>\
+            "<div class=\"line\">\n<h{level}>{title} <span class=\"soft zoom\"></span></h{level}>\n\
+             <p class=\"soft keys\" hidden>\
              + and - zoom while it has the focus, and the wheel with Ctrl; 0 shows all of it. <button>+</button> \
              <button>-</button> <button>0</button></p>\n\
-             <div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"time line\">\n<div class=\"track\" \
-             data-began=\"{}\" data-until=\"{}\" data-offset=\"{}\">\n<div class=\"lane\"><b>phases</b>",
-            report.began.millis(),
-            report.until.millis(),
-            offset_seconds(report.began)
+             <div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{title}\">\n<div class=\"track\" \
+             data-began=\"{}\" data-until=\"{}\" data-offset=\"{}\">\n",
+            began.millis(),
+            until.millis(),
+            offset_seconds(began)
         ));
+        lanes(self);
+        let (from, to) = (time_text(began), time_text(until));
+        self.put(format_args!(
+            "</div>\n</div>\n<div class=\"axis\"><span>{from}</span><span>{to}</span></div>\n</div>\n"
+        ));
+    }
+
+    fn lanes(&mut self) {
+        let report = self.report;
+        self.put("<div class=\"lane\"><b>phases</b>");
         for span in &report.phases {
             let (name, length) = (span.phase.name(), duration_text(span.length()));
             self.span(span.from, span.to, name, &format!("{name}, {length}"), "");
@@ -183,16 +267,8 @@ impl Page<'_> {
         }
         let mut of_nodes: BTreeMap<&NodeName, Vec<&Incident>> = BTreeMap::new();
         report.incidents.iter().for_each(|incident| of_nodes.entry(&incident.node).or_default().push(incident));
-        let hidden = of_nodes.len().saturating_sub(LANES);
         for (node, incidents) in of_nodes.into_iter().take(LANES) {
             self.node_lane(node, &incidents);
-        }
-        let (from, to) = (time_text(report.began), time_text(report.until));
-        self.put(format_args!("</div>\n</div>\n<div class=\"axis\"><span>{from}</span><span>{to}</span></div>\n"));
-        if hidden > 0 {
-            self.put(format_args!(
-                "<p class=\"soft\">{hidden} more nodes with incidents are in the table below.</p>\n"
-            ));
         }
     }
 
@@ -231,8 +307,9 @@ impl Page<'_> {
 
     /// A bar in a lane.
     fn span(&mut self, from: Timestamp, to: Timestamp, class: &str, title: &str, label: &str) {
-        let whole = self.report.until.since(self.report.began).max(Duration::from_millis(1)).as_secs_f64();
-        let left = from.since(self.report.began).as_secs_f64() / whole * 100.0;
+        let (began, until) = self.axis;
+        let whole = until.since(began).max(Duration::from_millis(1)).as_secs_f64();
+        let left = from.since(began).as_secs_f64() / whole * 100.0;
         let width = to.since(from).as_secs_f64() / whole * 100.0;
         let (title, label) = (escaped(title), escaped(label));
         self.put(format_args!(
@@ -242,7 +319,7 @@ impl Page<'_> {
 
     fn failures(&mut self) {
         let failures = &self.report.failures;
-        self.put(format_args!("<h2>Failures: {}</h2>\n", failures.len()));
+        self.heading(format_args!("Failures: {}", failures.len()));
         for failure in failures.iter().take(ROWS) {
             self.failure(failure);
         }
@@ -327,10 +404,29 @@ impl Page<'_> {
         self.more(incidents.len());
     }
 
+    /// The settings in force; those that are defaults are hidden at first.
+    fn settings(&mut self) {
+        let settings = &self.report.settings;
+        let (defaults, others): (Vec<_>, Vec<_>) = settings.iter().partition(|setting| setting.is_default());
+        let row = |setting: &SettingInForce| [setting.key.clone(), setting.origin.clone(), setting.value.clone()];
+        let heads = ["setting", "origin", "value"];
+        if !others.is_empty() {
+            let title = format!("Settings that are not defaults: {}", others.len());
+            self.table(&title, heads, others.into_iter().map(row).collect());
+        }
+        if !defaults.is_empty() {
+            let title = format!("Defaults: {}", defaults.len());
+            self.put(format_args!("<details>\n<summary>{title}</summary>\n"));
+            self.table(&title, heads, defaults.into_iter().map(row).collect());
+            self.put("</details>\n");
+        }
+    }
+
     /// A table; its last column is text.
     fn table<const N: usize>(&mut self, title: &str, heads: [&str; N], rows: Vec<[String; N]>) {
+        self.heading(title);
         self.put(format_args!(
-            "<h2>{0}</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\n<table>\n\
+            "<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\n<table>\n\
              <thead><tr>",
             escaped(title)
         ));

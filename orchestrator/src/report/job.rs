@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::phases::{Phase, Phases, Span};
 use crate::events::log::Record;
-use crate::events::{Cost, Costs, DrainResult, EndCause, Failure, Failures, LogEvent};
+use crate::events::{Cost, Costs, DrainResult, EndCause, Failure, Failures, LogEvent, SettingInForce};
 
 /// What is known of a job besides its events.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,10 @@ pub struct JobReport {
     pub virtual_nodes: bool,
     /// Earlier runs of the job in the log.
     pub earlier_runs: u32,
+    /// Those of Holdfast that ran it, one after the other.
+    pub versions: Vec<String>,
+    /// The last ones that were in force.
+    pub settings: Vec<SettingInForce>,
     pub generations: Vec<PastGeneration>,
     pub checkpoints: Vec<PastCheckpoint>,
     /// Nodes on which something happened.
@@ -46,6 +50,17 @@ pub struct JobReport {
     pub phases: Vec<Span>,
     pub time: TimeUse,
     pub cost: Option<Cost>,
+}
+
+/// A step of a job of several.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReportedStep {
+    pub name: String,
+    pub prefix: PathBuf,
+    /// Whether it has ended, and how.
+    pub state: String,
+    /// `None` if it has not begun, or has no event log.
+    pub report: Option<JobReport>,
 }
 
 /// A generation.
@@ -207,6 +222,8 @@ struct Builder {
     prefix: PathBuf,
     nodes: Vec<NodeName>,
     virtual_nodes: bool,
+    versions: Vec<String>,
+    settings: Vec<SettingInForce>,
     began: Option<Timestamp>,
     last: Timestamp,
     outcome: Option<String>,
@@ -291,6 +308,12 @@ impl Builder {
                 if cause.is_finished() || matches!(cause, EndCause::Halted { .. }) {
                     self.outcome = Some(cause.to_string());
                 }
+            }
+            LogEvent::SettingsInForce { version, settings } => {
+                if self.versions.last() != Some(&version) {
+                    self.versions.push(version);
+                }
+                self.settings = settings;
             }
             LogEvent::Stopping { reason } => self.outcome = Some(reason.to_string()),
             LogEvent::Drained { result: DrainResult::Complete { checkpoint } } => {
@@ -393,6 +416,8 @@ impl Builder {
             nodes: self.nodes,
             virtual_nodes: self.virtual_nodes,
             earlier_runs: self.runs.saturating_sub(1),
+            versions: self.versions,
+            settings: self.settings,
             generations: self.generations,
             checkpoints: self.checkpoints,
             incidents: self.incidents,

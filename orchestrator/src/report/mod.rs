@@ -12,5 +12,6 @@ mod phases;
 mod text;
 
 pub use html::page;
-pub use job::{JobFacts, JobReport};
+pub use job::{JobFacts, JobReport, ReportedStep};
 pub use phases::{Phase, Span};
+pub use text::write_steps;

@@ -1,8 +1,7 @@
 // Zoom of the time line: + and -, 0; the wheel with Ctrl; without this script all of it is shown.
-(() => {
-  const scroll = document.querySelector(".scroll"), track = document.querySelector(".track");
-  if (!scroll || !track) return;
-  const [from, to] = document.querySelectorAll(".axis > span"), whole = [from.textContent, to.textContent];
+for (const line of document.querySelectorAll(".line")) {
+  const scroll = line.querySelector(".scroll"), track = line.querySelector(".track");
+  const [from, to] = line.querySelectorAll(".axis > span"), whole = [from.textContent, to.textContent];
   const [began, until, offset] = ["began", "until", "offset"].map((name) => Number(track.dataset[name]));
   let zoom = 1;
   const time = (part, precise) => {
@@ -15,7 +14,7 @@
     const precise = seen * (until - began) < 60000;
     const ends = zoom > 1 ? [time(left, precise), time(Math.min(1, left + seen), precise)] : whole;
     [from.textContent, to.textContent] = ends;
-    document.getElementById("zoom").textContent = zoom > 1 ? `${zoom.toFixed(1)} ×` : "";
+    line.querySelector(".zoom").textContent = zoom > 1 ? `${zoom.toFixed(1)} ×` : "";
   };
   const set = (wanted, x) => {
     const at = (scroll.scrollLeft + x) / track.clientWidth;
@@ -37,7 +36,7 @@
   }, { passive: false });
   scroll.addEventListener("scroll", label);
   window.addEventListener("resize", label);
-  const keys = document.getElementById("keys");
+  const keys = line.querySelector(".keys");
   keys.hidden = false;
   keys.addEventListener("click", (event) => event.target.tagName === "BUTTON" && press(event.target.textContent));
-})();
+}

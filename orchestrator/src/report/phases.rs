@@ -156,6 +156,8 @@ impl Phases {
     fn enter(&mut self, phase: Phase, time: Timestamp) {
         match self.present {
             Some((present, _)) if present == phase => {}
+            // Nothing was launched after the generation that ended.
+            Some((Phase::Relaunch, from)) if phase == Phase::Drain => self.present = Some((phase, from)),
             Some((_, from)) => {
                 self.close(time);
                 self.present = Some((phase, time.max(from)));

@@ -7,7 +7,7 @@ use chrono::{DateTime, Local};
 use holdfast_model::Timestamp;
 use indicatif::HumanBytes;
 
-use super::job::{JobReport, PastCheckpoint};
+use super::job::{JobReport, PastCheckpoint, ReportedStep};
 
 /// Lines of a list of generations, failures or nodes that are shown.
 const SHOWN: usize = 20;
@@ -64,6 +64,9 @@ impl JobReport {
             None if self.is_running => {}
             None => writeln!(to, "  outcome    the orchestrator ended unexpectedly, or the log is incomplete")?,
         }
+        if !self.versions.is_empty() {
+            writeln!(to, "  version    Holdfast {}", self.versions.join(", then "))?;
+        }
         if self.earlier_runs > 0 {
             writeln!(to, "  earlier    {} runs of the job are in the log too", self.earlier_runs)?;
         }
@@ -71,7 +74,20 @@ impl JobReport {
         self.write_failures(to)?;
         self.write_generations(to)?;
         self.write_checkpoints(to)?;
-        self.write_incidents(to)
+        self.write_incidents(to)?;
+        self.write_settings(to)
+    }
+
+    fn write_settings(&self, to: &mut dyn Write) -> io::Result<()> {
+        let decided = || self.settings.iter().filter(|setting| !setting.is_default());
+        let (Some(keys), defaults) = (decided().map(|setting| setting.key.len()).max(), self.settings.len()) else {
+            return Ok(());
+        };
+        writeln!(to, "\nsettings:")?;
+        for setting in decided() {
+            writeln!(to, "  {:keys$}  {}  ({})", setting.key, setting.value, setting.origin)?;
+        }
+        writeln!(to, "  and {} defaults: --json and --html have them", defaults - decided().count())
     }
 
     fn write_time(&self, to: &mut dyn Write) -> io::Result<()> {
@@ -162,6 +178,24 @@ impl JobReport {
         }
         more(to, hidden)
     }
+}
+
+/// Writes the steps of a job, a line each, for a terminal.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write_steps(steps: &[ReportedStep], to: &mut dyn Write) -> io::Result<()> {
+    writeln!(to, "steps:")?;
+    for step in steps {
+        let report = step.report.as_ref().map(|report| {
+            let (began, time, failures) = (time_text(report.began), report.time, report.failures.len());
+            let (elapsed, computing) = (duration_text(time.elapsed), time.percent(time.computing));
+            format!(", {began}, {elapsed}, {computing:.1} % computing that counts, {failures} failures")
+        });
+        writeln!(to, "  {}: {}{}", step.name, step.state, report.unwrap_or_default())?;
+        writeln!(to, "      its report: holdfast report --prefix {}", step.prefix.display())?;
+    }
+    writeln!(to, "\nthe step that runs, or ran last:")
 }
 
 fn more(to: &mut dyn Write, hidden: usize) -> io::Result<()> {

@@ -85,16 +85,9 @@ pub fn virtual_node(index: u32) -> NodeName {
 
 /// The section as written; the number of nodes may still depend on what the runs need.
 pub struct WrittenAllocation {
-    pub(super) manager: Option<&'static str>,
+    /// Without the numbers of nodes.
+    pub(super) rest: Allocation,
     pub(super) nodes: Option<u32>,
-    time_limit: Option<Duration>,
-    failure_domains: FailureDomains,
-    faults: Vec<InjectedFault>,
-    settings: Vec<Arc<dyn ManagerSettings>>,
-    makes_nodes: bool,
-    hosts: Vec<NodeName>,
-    exclude: Vec<NodeName>,
-    only: Vec<NodeName>,
     /// The nodes that the manager names in variables.
     allocated: Vec<NodeName>,
 }
@@ -133,23 +126,20 @@ keys! {
         let nodes = if counts_hosts { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
         let racks = Some(racks).filter(|racks| !racks.is_empty());
         let failure_domains = failure_domain::read(section, failure_domain, racks, racks_file, facts);
-        let makes_nodes = facts.is_some_and(ManagerFacts::has_virtual_nodes);
-        let manager = facts.map(|facts| facts.name);
-        let faults = faults.unwrap_or_default().into_iter().flatten().collect();
-        let (exclude, only) = (exclude.unwrap_or_default(), only.unwrap_or_default());
-        WrittenAllocation {
-            manager,
-            nodes,
+        let rest = Allocation {
+            manager: facts.map(|facts| facts.name),
+            nodes: 0,
+            usable: 0,
+            makes_nodes: facts.is_some_and(ManagerFacts::has_virtual_nodes),
+            hosts,
+            exclude: exclude.unwrap_or_default(),
+            only: only.unwrap_or_default(),
             time_limit,
             failure_domains,
-            faults,
+            faults: faults.into_iter().flatten().collect(),
             settings,
-            makes_nodes,
-            hosts,
-            exclude,
-            only,
-            allocated: Vec::new(),
-        }
+        };
+        WrittenAllocation { rest, nodes, allocated: Vec::new() }
     }
 }
 
@@ -184,7 +174,7 @@ impl WrittenAllocation {
 
     fn usable_of(&self, nodes: u32) -> u32 {
         let is_usable = self.is_usable();
-        let excluded = match (&*self.hosts, &*self.allocated) {
+        let excluded = match (&*self.rest.hosts, &*self.allocated) {
             ([], []) => (0..nodes).filter(|index| !is_usable(&virtual_node(*index))).count(),
             ([], allocated) => allocated.iter().filter(|node| !is_usable(node)).count(),
             (hosts, _) => hosts.iter().filter(|host| !is_usable(host)).count(),
@@ -195,7 +185,7 @@ impl WrittenAllocation {
     /// Whether a node gets ranks, for many nodes.
     fn is_usable(&self) -> impl Fn(&NodeName) -> bool {
         let names = |nodes: &'_ [NodeName]| nodes.iter().cloned().collect::<HashSet<NodeName>>();
-        let (excluded, only) = (names(&self.exclude), names(&self.only));
+        let (excluded, only) = (names(&self.rest.exclude), names(&self.rest.only));
         move |node| !excluded.contains(node) && (only.is_empty() || only.contains(node))
     }
 
@@ -203,7 +193,7 @@ impl WrittenAllocation {
     fn enough(&self, needed: u32) -> u32 {
         let is_usable = self.is_usable();
         // Those to use may be too few, or have other names.
-        let last = if self.only.is_empty() { u64::MAX } else { MAX_LOCAL_NODES };
+        let last = if self.rest.only.is_empty() { u64::MAX } else { MAX_LOCAL_NODES };
         let mut usable = (0..u32::try_from(last).unwrap_or(u32::MAX)).filter(|index| is_usable(&virtual_node(*index)));
         let last = needed.checked_sub(1).and_then(|before| usable.nth(before as usize));
         last.map_or(needed, |last| last + 1)
@@ -219,30 +209,6 @@ impl WrittenAllocation {
     pub(super) fn with_exactly(self, nodes: u32) -> Allocation {
         let nodes = self.nodes.unwrap_or(nodes);
         let usable = self.usable_of(nodes);
-        let WrittenAllocation {
-            manager,
-            time_limit,
-            failure_domains,
-            faults,
-            settings,
-            makes_nodes,
-            hosts,
-            exclude,
-            only,
-            ..
-        } = self;
-        Allocation {
-            manager,
-            nodes,
-            usable,
-            makes_nodes,
-            hosts,
-            exclude,
-            only,
-            time_limit,
-            failure_domains,
-            faults,
-            settings,
-        }
+        Allocation { nodes, usable, ..self.rest }
     }
 }

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, NodeName, Rank};
+use holdfast_model::{CheckpointId, Rank};
+use holdfast_wire::run::FaultPoint;
 
 use super::Allocation;
 use super::keys::{Section, keys};
+use super::pairs::NodeReference;
 use super::quantity::format_duration;
 use super::registered::ManagerFacts;
 use super::value_kinds::{Choice, bytes, choice, duration, regular_expression, text, whole};
@@ -23,33 +25,6 @@ pub struct InjectedFault {
     pub action: FaultAction,
 }
 
-/// A node, whatever runs on it at that time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FaultNode {
-    /// Its place in the allocation, from 0.
-    Number(u32),
-    Name(NodeName),
-}
-
-impl FaultNode {
-    /// Its name among the nodes of the allocation; `None` if it is not one of them.
-    pub fn find<'a>(&self, nodes: &'a [NodeName]) -> Option<&'a NodeName> {
-        match self {
-            FaultNode::Number(number) => nodes.get(*number as usize),
-            FaultNode::Name(name) => nodes.iter().find(|node| *node == name),
-        }
-    }
-}
-
-impl fmt::Display for FaultNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FaultNode::Number(number) => write!(f, "node {number} of the allocation"),
-            FaultNode::Name(name) => name.fmt(f),
-        }
-    }
-}
-
 /// When a fault is injected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultMoment {
@@ -61,7 +36,7 @@ pub enum FaultMoment {
     AfterOutput(String),
     /// During a phase, on virtual nodes.
     During {
-        phase: FaultPhase,
+        phase: FaultPoint,
         /// Of this checkpoint; `None` = of the first that enters the phase.
         checkpoint: Option<CheckpointId>,
     },
@@ -75,7 +50,7 @@ impl fmt::Display for FaultMoment {
             FaultMoment::AfterCheckpoint(id) => write!(f, "after checkpoint {id}"),
             FaultMoment::AfterOutput(expression) => write!(f, "after a line that matches `{expression}`"),
             FaultMoment::During { phase, checkpoint } => {
-                let words = FaultPhase::AVAILABLE.iter().find(|(_, known)| known == phase).map(|(word, _)| *word);
+                let words = FaultPoint::AVAILABLE.iter().find(|(_, known)| known == phase).map(|(word, _)| *word);
                 write!(f, "during `{}`", words.unwrap_or_default())?;
                 checkpoint.map_or(Ok(()), |id| write!(f, " of checkpoint {id}"))
             }
@@ -83,25 +58,12 @@ impl fmt::Display for FaultMoment {
     }
 }
 
-/// A phase of the node's work in which a fault is injected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultPhase {
-    /// A rank on the node is writing its checkpoint files.
-    Write,
-    /// The node's agent is encoding: the checkpoint is written but not protected.
-    Encode,
-    /// The node's agent is rebuilding lost files at the start of a generation.
-    Rebuild,
-    /// The node's agent is copying files to the prefix during the drain.
-    Copy,
-}
-
-impl Choice for FaultPhase {
+impl Choice for FaultPoint {
     const AVAILABLE: &'static [(&'static str, Self)] = &[
-        ("write", FaultPhase::Write),
-        ("encode", FaultPhase::Encode),
-        ("rebuild", FaultPhase::Rebuild),
-        ("copy", FaultPhase::Copy),
+        ("write", FaultPoint::Write),
+        ("encode", FaultPoint::Encode),
+        ("rebuild", FaultPoint::Rebuild),
+        ("copy", FaultPoint::Copy),
     ];
 }
 
@@ -109,15 +71,15 @@ impl Choice for FaultPhase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultAction {
     /// The node fails: agent and ranks are killed with SIGKILL, its control and cache directories are deleted.
-    Kill(FaultNode),
+    Kill(NodeReference),
     /// Only the agent is killed (SIGKILL); ranks and directories stay.
-    KillAgent(FaultNode),
+    KillAgent(NodeReference),
     /// The processes of a rank are killed (SIGKILL).
     KillRank(Rank),
     /// The ranks and the agent of a node are stopped, and continued after this time.
-    Pause(FaultNode, Duration),
+    Pause(NodeReference, Duration),
     /// The node's caches get a file of this many bytes, or as many as there is space for.
-    FillCache(FaultNode, u64),
+    FillCache(NodeReference, u64),
     /// Calls of Holdfast on the prefix directory wait until this time is over.
     StallPrefix(Duration),
 }
@@ -137,7 +99,7 @@ impl FaultAction {
     }
 
     /// The node that it names.
-    pub fn node(&self) -> Option<&FaultNode> {
+    pub fn node(&self) -> Option<&NodeReference> {
         match self {
             FaultAction::Kill(node)
             | FaultAction::KillAgent(node)
@@ -155,9 +117,9 @@ impl fmt::Display for InjectedFault {
             FaultAction::KillRank(rank) => write!(f, " of rank {rank}")?,
             FaultAction::StallPrefix(time) => write!(f, " for {}", format_duration(*time))?,
             FaultAction::Kill(node) | FaultAction::KillAgent(node) | FaultAction::FillCache(node, _) => {
-                write!(f, " of {node}")?;
+                write!(f, " of {}", node.in_allocation())?;
             }
-            FaultAction::Pause(node, time) => write!(f, " of {node} for {}", format_duration(*time))?,
+            FaultAction::Pause(node, time) => write!(f, " of {} for {}", node.in_allocation(), format_duration(*time))?,
         }
         write!(f, " {}", self.moment)
     }
@@ -217,7 +179,7 @@ keys! {
     /// As soon as a rank has printed a line that matches this regular expression.
     after_output = regular_expression().optional(),
     /// During `write`, `encode`, `rebuild` or `copy` (drain); on virtual nodes, with `kill` or `kill-agent`.
-    during = choice::<FaultPhase>().optional(),
+    during = choice::<FaultPoint>().optional(),
     /// With `during`: for this checkpoint only. Default: for the first one.
     checkpoint = whole::<u64>(1..=MAX_ID).optional(),
     /// `kill`: agent and ranks are killed, the node's directories deleted; `kill-agent`: only the agent is killed;
@@ -239,11 +201,7 @@ keys! {
         };
         check_moment(section, during);
         check_action(section, action, during.is_some(), r#for);
-        let named = |text: String| match text.parse() {
-            Ok(number) => FaultNode::Number(number),
-            Err(_) => FaultNode::Name(NodeName::new(text)),
-        };
-        let node = node.map(named);
+        let node = node.map(|text| NodeReference::of(&text));
         let action = match action {
             ActionKind::Kill => FaultAction::Kill(node?),
             ActionKind::KillAgent => FaultAction::KillAgent(node?),
@@ -256,7 +214,7 @@ keys! {
     }
 }
 
-fn check_moment(section: &Section<'_>, phase: Option<FaultPhase>) {
+fn check_moment(section: &Section<'_>, phase: Option<FaultPoint>) {
     // An invalid moment has been reported when it was read.
     let moments = ["after", "after_checkpoint", "after_output", "during"];
     let written = moments.iter().filter(|key| section.has(key)).count();
@@ -306,8 +264,8 @@ pub(super) fn mistakes(allocation: &Allocation, manager: &ManagerFacts, ranks: u
             && let (Some(first), Some(last)) = (nodes.first(), nodes.last())
         {
             let message = match node {
-                FaultNode::Number(number) => format!("there is no node {number}"),
-                FaultNode::Name(name) => format!("there is no node `{name}`"),
+                NodeReference::Position(number) => format!("there is no node {number}"),
+                NodeReference::Name(name) => format!("there is no node `{name}`"),
             };
             let help = format!("there are {}: 0 to {}, `{first}` to `{last}`", nodes.len(), nodes.len() - 1);
             mistakes.push((path("node"), message, help));

@@ -1,5 +1,6 @@
 //! The job: its sections as written, and the complete spec.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use holdfast_core::owned::Access;
@@ -10,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use super::allocation::{self, Allocation};
 use super::checkpoint::Checkpoint;
 use super::checkpoint_source::{CheckpointSource, FROM_PREFIX};
-use super::keys::{Parameter, keys, list, scr, section, section_as_above, section_unless, words};
+use super::keys::{Parameter, keys, list, optional_list, scr, section, section_as_above, section_unless, words};
 use super::notify::Notification;
 use super::pairs::{self, Replicated};
 use super::reading::Reader;
 use super::registered::ManagerFacts;
 use super::registry::Registry;
 use super::run::{self, RunSpec};
-use super::settings::Settings;
+use super::settings::{Setting, Settings};
 use super::supervision::{Halt, Health, Metrics, Progress, Relaunch, Requeue, SiteCommand};
 use super::value_kinds::{Choice, ParameterValue, choice, path, switch, text};
 
@@ -150,6 +151,19 @@ impl Choice for KeepCache {
 }
 
 impl JobSpec {
+    /// Every setting, with the defaults that depend on the source.
+    pub fn settings_in_force(&self) -> impl Iterator<Item = Setting> {
+        let defaults = self.steps.iter().filter_map(|step| {
+            let every = step.checkpoint.default_frequency((step.source.schedule)(&step.checkpoint))?;
+            Some((format!("{}checkpoint.every", step.key_path), every))
+        });
+        let defaults: BTreeMap<String, String> = defaults.collect();
+        self.settings.iter().cloned().map(move |setting| {
+            let value = defaults.get(&setting.key).filter(|_| setting.is_default);
+            Setting { value: value.cloned().unwrap_or(setting.value), ..setting }
+        })
+    }
+
     /// The access of other users to the event log; `None` if there is none.
     pub fn log_access(&self) -> Option<Access> {
         self.event_log.then(|| self.group_access.access())
@@ -228,7 +242,7 @@ keys! {
     /// checkpoints in `<prefix>/<name>`. They share nodes, agents and control directory. If a step fails, those that
     /// need it are skipped and the others run; the exit code is that of the first one that failed. A step that is
     /// finished is not run again by the next `holdfast run`.
-    steps = list::<Step>(),
+    steps = optional_list::<Step>(),
     /// With `kind: replicated`: the pairs of main and replica.
     pairs = list::<pairs::Pairs>(),
     /// With `kind: replicated`: non-critical jobs, which may be suspended while a replica is awake on their node.
@@ -253,7 +267,7 @@ keys! {
     /// Programs and addresses that get events of the job, such as lost nodes and the end. See docs/notify.md.
     notify = list::<Notification>(),
     |section| {
-        if kind == JobKind::Replicated && pairs.as_ref().is_none_or(Vec::is_empty) {
+        if kind == JobKind::Replicated && pairs.is_empty() {
             let help = "write `pairs: [{name: dnn0, main: [./dnn, main, \"0\"], replica: [./dnn, replica, \"0\"]}]`";
             section.mistake("pairs", "`kind: replicated` needs `pairs`", help);
         }
@@ -264,8 +278,8 @@ keys! {
         let mut steps = steps.unwrap_or_default();
         steps.iter_mut().for_each(|step| step.prefix = prefix.join(&step.name));
         let replicated = (kind == JobKind::Replicated).then(|| pairs::WrittenReplicated {
-            pairs: pairs.unwrap_or_default(),
-            jobs: jobs.unwrap_or_default(),
+            pairs,
+            jobs,
             settings: replication,
             control: checkpoint.as_ref().map(|checkpoint| checkpoint.control.clone()),
         });
@@ -274,14 +288,13 @@ keys! {
         } else if let (Some(run), Some(checkpoint)) = (run, checkpoint) {
             steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), needs: None, run, checkpoint });
         }
-        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
         let beside = |key: &str, file: Option<PathBuf>| file.map(|file| section.reader().absolute(key, file));
         let metrics = Metrics {
             file: beside("metrics.file", metrics.file),
             token_file: beside("metrics.token_file", metrics.token_file),
             ..metrics
         };
-        let notify: Vec<_> = notify.unwrap_or_default().into_iter().flatten().collect();
+        let notify: Vec<_> = notify.into_iter().flatten().collect();
         let complete = move |allocation, steps, replicated| JobSpec {
             job,
             prefix,

@@ -14,45 +14,29 @@ use super::value_kinds::{Choice, choice, duration, text, whole};
 const DEFAULT_PORT: u16 = 9199;
 const LOOPBACK: &str = "127.0.0.1";
 
-/// The Jubatus servers of a step: `run.command` starts one for each rank.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Jubatus {
-    pub r#type: Option<Engine>,
-    pub port: Option<u16>,
-    pub host: Option<String>,
-    pub name: Option<String>,
-    pub servers: Vec<JubatusServer>,
-    pub every: Option<Duration>,
-    pub timeout: Duration,
-    pub start_timeout: Duration,
-}
-
 keys! {
-    Jubatus => Jubatus;
-    /// The type of the servers, such as `classifier`.
-    r#type = choice::<Engine>().optional(),
-    /// The port of the server of rank 0; that of rank R is higher by R. `$HOLDFAST_JUBATUS_PORT` in `run.command`.
-    /// Default: 9199.
-    port = whole::<u16>(1..=u16::MAX.into()).optional(),
-    /// The address at which each rank reaches its server; `node`: the name of the rank's node. Default: 127.0.0.1.
-    host = text().optional(),
-    /// The name of the cluster, if there is one.
-    name = text().optional(),
-    /// The servers of the ranks, one element for each rank, if they differ.
-    servers = list::<JubatusServer>(),
-    /// Time from the end of a checkpoint to the next one. Before a halt there is one at once. Default:
-    /// `checkpoint.every`.
-    every = duration().optional(),
-    /// Time limit of each `save` and `load`. A checkpoint with a save that takes longer is dropped.
-    timeout = duration().or(Duration::from_secs(60)),
-    /// A server must answer within this time after it was started.
-    start_timeout = duration().or(Duration::from_secs(60)),
-    |section| {
-        let servers = servers.unwrap_or_default();
-        let jubatus = Jubatus { r#type, port, host, name, servers, every, timeout, start_timeout };
-        jubatus.check(section);
-        jubatus
+    /// The Jubatus servers of a step: `run.command` starts one for each rank.
+    pub struct Jubatus {
+        /// The type of the servers, such as `classifier`.
+        r#type: Option<Engine> = choice::<Engine>().optional(),
+        /// The port of the server of rank 0; that of rank R is higher by R. `$HOLDFAST_JUBATUS_PORT` in `run.command`.
+        /// Default: 9199.
+        port: Option<u16> = whole::<u16>(1..=u16::MAX.into()).optional(),
+        /// The address at which each rank reaches its server; `node`: the name of the rank's node. Default: 127.0.0.1.
+        host: Option<String> = text().optional(),
+        /// The name of the cluster, if there is one.
+        name: Option<String> = text().optional(),
+        /// The servers of the ranks, one element for each rank, if they differ.
+        servers: Vec<JubatusServer> = list::<JubatusServer>(),
+        /// Time from the end of a checkpoint to the next one. Before a halt there is one at once. Default:
+        /// `checkpoint.every`.
+        every: Option<Duration> = duration().optional(),
+        /// Time limit of each `save` and `load`. A checkpoint with a save that takes longer is dropped.
+        timeout: Duration = duration().or(Duration::from_secs(60)),
+        /// A server must answer within this time after it was started.
+        start_timeout: Duration = duration().or(Duration::from_secs(60)),
     }
+    checked by Jubatus::check;
 }
 
 keys! {

@@ -436,11 +436,17 @@ pub fn section_unless<S: Keys + 'static>(other: &'static str) -> KeyOf<Option<S:
 }
 
 /// An optional list of sections; `None` if the key is not written.
-pub fn list<S: Keys + 'static>() -> KeyOf<Option<Vec<S::Built>>> {
+pub fn optional_list<S: Keys + 'static>() -> KeyOf<Option<Vec<S::Built>>> {
     KeyOf::new(
         |section, name| Some(section.sections(name)?.into_iter().map(S::read).collect()),
         || Shape::List(S::declared()),
     )
+}
+
+/// The same; empty if the key is not written.
+pub fn list<S: Keys + 'static>() -> KeyOf<Vec<S::Built>> {
+    let optional = optional_list::<S>();
+    KeyOf::new(move |section, name| optional.read(section, name).unwrap_or_default(), || Shape::List(S::declared()))
 }
 
 /// A list of sections with at least one element; the default is one.

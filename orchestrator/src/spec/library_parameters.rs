@@ -126,12 +126,11 @@ fn lists(checkpoint: &Checkpoint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::registry::registered;
-    use crate::spec::{Environment, JobSpec};
+    use crate::spec::JobSpec;
 
     fn of(checkpoint: &str) -> (BTreeMap<String, String>, Option<String>) {
         let text = format!("run: {{command: [./app]}}\ncheckpoint: {checkpoint}\nhalt: {{before_end: 5min}}\n");
-        let spec = JobSpec::parse(&text, "job.yaml", &Environment::empty(registered())).unwrap();
+        let spec = JobSpec::of_test(&text);
         let nodes = ["n1".into(), "n2".into()];
         let job = LibraryJob { name: "heat", id: "7", user: "anna", nodes: &nodes, prefix: Path::new("/p") };
         of_job(job, &spec.settings, &spec.steps[0])

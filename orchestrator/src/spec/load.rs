@@ -31,6 +31,12 @@ impl JobSpec {
         JobSpec::parse_in(None, text, file_name, environment)
     }
 
+    /// A spec for a test, from text without mistakes.
+    #[cfg(test)]
+    pub(crate) fn of_test(text: &str) -> JobSpec {
+        JobSpec::parse(text, "job.yaml", &Environment::empty(crate::launch::registry::registered())).unwrap()
+    }
+
     /// Reads the text of a spec that will be this file: paths are relative to its directory.
     ///
     /// # Errors
@@ -79,7 +85,7 @@ impl JobSpec {
         let manager_keys = registry.manager_keys.iter().map(|keys| keys.read).collect();
         let reader = Reader::new((**registry).clone(), manager_keys, environment.overrides.clone(), base);
         let written = <JobSpec as Keys>::read(reader.root(root));
-        let manager = environment.manager(written.allocation.manager);
+        let manager = environment.manager(written.allocation.rest.manager);
         let allocated_nodes = manager.and_then(|manager| environment.allocated_nodes(manager));
         let allocated = manager.map(|manager| environment.allocated_names(manager)).unwrap_or_default();
         let mut spec = written.completed(manager, allocated_nodes, allocated, registry, &reader);

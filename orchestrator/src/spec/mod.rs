@@ -70,7 +70,7 @@ pub use checkpoint_source::{CheckpointSource, FROM_PREFIX, RESTART_RANKS, StepCh
 pub use diagnostics::{Diagnostic, Diagnostics, Position, nearest};
 pub use document::MAX_BYTES;
 pub use failure_domain::{DomainKind, FailureDomains};
-pub use faults::{FaultAction, FaultMoment, FaultNode, FaultPhase, InjectedFault};
+pub use faults::{FaultAction, FaultMoment, InjectedFault};
 pub use frequency::{Frequency, SHARE};
 pub use jubatus::{Jubatus, JubatusServer};
 pub use manager_keys::ManagerKeys;
@@ -85,7 +85,7 @@ pub use registered::{
 };
 pub use registry::Registry;
 pub use run::RunSpec;
-pub use settings::{Origin, Setting, Settings};
+pub use settings::{NOT_SET, Origin, Setting, Settings};
 pub use supervision::{
     CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Metrics, Progress, Relaunch, Requeue, SiteCommand, Submission,
 };

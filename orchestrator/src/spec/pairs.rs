@@ -91,15 +91,23 @@ pub enum NodeReference {
 }
 
 impl NodeReference {
-    fn of(text: &str) -> Self {
+    pub(super) fn of(text: &str) -> Self {
         text.parse().map_or_else(|_| NodeReference::Name(NodeName::new(text)), NodeReference::Position)
     }
 
-    /// The node's position among those of an allocation.
-    pub fn find(&self, nodes: &[NodeName]) -> Option<usize> {
+    /// Its name among the nodes of an allocation; `None` if it is not one of them.
+    pub fn find<'a>(&self, nodes: &'a [NodeName]) -> Option<&'a NodeName> {
         match self {
-            NodeReference::Position(position) => Some(*position as usize).filter(|position| *position < nodes.len()),
-            NodeReference::Name(name) => nodes.iter().position(|node| node == name),
+            NodeReference::Position(position) => nodes.get(*position as usize),
+            NodeReference::Name(name) => nodes.iter().find(|node| *node == name),
+        }
+    }
+
+    /// `node 1 of the allocation`, or its name.
+    pub fn in_allocation(&self) -> String {
+        match self {
+            NodeReference::Position(position) => format!("node {position} of the allocation"),
+            NodeReference::Name(name) => name.to_string(),
         }
     }
 }
@@ -542,8 +550,8 @@ impl<'a> KnownNodes<'a> {
     }
 
     fn are_same(&self, one: &NodeReference, other: &NodeReference) -> bool {
-        let position = |node: &NodeReference| node.find(self.names.as_deref()?);
-        one == other || position(one).is_some_and(|at| position(other) == Some(at))
+        let names = self.names.as_deref().unwrap_or_default();
+        one == other || one.find(names).is_some_and(|name| other.find(names) == Some(name))
     }
 
     fn check(&self, node: &NodeReference, key: &str, reader: &Reader) {
@@ -565,7 +573,7 @@ impl<'a> KnownNodes<'a> {
         }
         let name = match (node, &self.names) {
             (NodeReference::Name(name), _) => Some(name),
-            (_, Some(names)) => node.find(names).and_then(|at| names.get(at)),
+            (_, Some(names)) => node.find(names),
             (NodeReference::Position(_), None) => None,
         };
         if let Some(name) = name.filter(|name| self.allocation.is_excluded(name)) {

@@ -81,9 +81,14 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
     whole.checked_add(u64::try_from(parts).ok()?)
 }
 
+/// The whole milliseconds of a time.
+pub fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Writes a duration so that [`parse_duration`] reads it back; milliseconds are the smallest unit.
 pub fn format_duration(duration: Duration) -> String {
-    let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut left = whole_millis(duration);
     if left == 0 {
         return "0".to_owned();
     }

@@ -61,11 +61,10 @@ fn at<'a>(document: &'a mut Value, path: &str) -> &'a mut Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::registry::registered;
-    use crate::spec::{Environment, JobSpec};
+    use crate::spec::JobSpec;
 
     fn parse(text: &str) -> JobSpec {
-        JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap()
+        JobSpec::of_test(text)
     }
 
     fn settings(text: &str) -> Vec<(String, String)> {

@@ -29,7 +29,7 @@ pub struct Setting {
 }
 
 /// The value of an optional setting that is not set.
-pub(super) const NOT_SET: &str = "none";
+pub const NOT_SET: &str = "none";
 
 /// All settings of a spec, in the order of the reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,24 +13,6 @@ use super::value_kinds::{
 };
 use crate::params::declaration::AllowedSource;
 
-/// When the application is relaunched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Relaunch {
-    /// Maximum number of launches after the first; 0 = no relaunch.
-    pub attempts: u32,
-    /// Stop when this many generations in a row end without progress.
-    pub no_progress_limit: u32,
-    /// Wait between the end of a generation and the next launch.
-    pub settle: Duration,
-    /// Healthy nodes that a launch needs; `None` = the nodes of the run.
-    pub min_nodes: Option<u32>,
-    /// Ranks on a node, at most, if fewer nodes than those of the run are left; `None` = any number.
-    pub max_ranks_per_node: Option<u32>,
-    /// Actions for exit codes of the application; the first rule with the code decides. Without a rule, and after a
-    /// signal, the application is relaunched.
-    pub on_exit_code: Vec<ExitCodeRule>,
-}
-
 /// SCR_RUNS has precedence.
 const RETRIES: Parameter = Parameter {
     source: AllowedSource::Environment,
@@ -38,26 +20,26 @@ const RETRIES: Parameter = Parameter {
     default: Some(""),
     ..scr("SCR_RETRIES")
 };
+const MIN_NODES: Parameter = Parameter { source: AllowedSource::Environment, ..scr("SCR_MIN_NODES") };
 
 keys! {
-    Relaunch => Relaunch;
-    /// Maximum number of launches after the first; 0 = no relaunch.
-    attempts = whole(0..=u32::MAX.into()).or(5).see_scr(RETRIES),
-    /// Stop after this many launches in a row without progress: a newer complete checkpoint, or what `progress` names.
-    no_progress_limit = whole(1..=u32::MAX.into()).or(3),
-    /// Wait between the end of a generation and the next launch; SCR waits 60s.
-    settle = duration().or(Duration::ZERO),
-    /// Healthy nodes that a launch needs. Default: the nodes of the run. With fewer, the run goes on when nodes are
-    /// lost and no spares are left: the other nodes take their ranks.
-    min_nodes = whole::<u32>(1..=65_536).optional().scr(scr("SCR_MIN_NODES").only_from(AllowedSource::Environment)),
-    /// With `min_nodes` below the nodes of the run: ranks on a node, at most. Default: no limit.
-    max_ranks_per_node = whole::<u32>(1..=1 << 20).optional(),
-    /// Actions for exit codes of the application: `{codes: [2, 17], action: stop}`. The first rule with the code
-    /// decides; without a rule the application is relaunched.
-    on_exit_code = list::<ExitCodeRule>(),
-    |_section| {
-        let on_exit_code = on_exit_code.unwrap_or_default();
-        Relaunch { attempts, no_progress_limit, settle, min_nodes, max_ranks_per_node, on_exit_code }
+    /// When the application is relaunched.
+    pub struct Relaunch {
+        /// Maximum number of launches after the first; 0 = no relaunch.
+        attempts: u32 = whole(0..=u32::MAX.into()).or(5).see_scr(RETRIES),
+        /// Stop after this many launches in a row without progress: a newer complete checkpoint, or what `progress`
+        /// names.
+        no_progress_limit: u32 = whole(1..=u32::MAX.into()).or(3),
+        /// Wait between the end of a generation and the next launch; SCR waits 60s.
+        settle: Duration = duration().or(Duration::ZERO),
+        /// Healthy nodes that a launch needs. Default: the nodes of the run. With fewer, the run goes on when nodes are
+        /// lost and no spares are left: the other nodes take their ranks.
+        min_nodes: Option<u32> = whole::<u32>(1..=65_536).optional().scr(MIN_NODES),
+        /// With `min_nodes` below the nodes of the run: ranks on a node, at most. Default: no limit.
+        max_ranks_per_node: Option<u32> = whole::<u32>(1..=1 << 20).optional(),
+        /// Actions for exit codes of the application: `{codes: [2, 17], action: stop}`. The first rule with the code
+        /// decides; without a rule the application is relaunched.
+        on_exit_code: Vec<ExitCodeRule> = list::<ExitCodeRule>(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Programs in C: nodes are lost, checkpoints are drained, and the next allocation continues.
 
 use super::{BY_HYDRA, BY_MPIRUN, MPICH, Mpi, OPEN_MPI, STEPS, named, result};
+use holdfast_testkit::cluster::Cluster;
 
 /// MPICH of Debian 12, over UCX and TCP, may hang in its MPI_Finalize, under any launcher: the watchdog ends it.
 const FINALIZE: &str = "health: {hang_after: 5s, busy_hang_after: 5s}";
@@ -16,8 +17,7 @@ fn continues_after_node_loss(mpi: Mpi, name: &str, command: &[&str], more: &str)
     let job = mpi.submit(&cluster, name, &words, more);
     job.wait_for("checkpoint 4 protected");
     cluster.docker("kill", "n3");
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    let output = job.finish_with(0);
     assert!(output.contains("node failure: n3"), "{output}");
     let (hash, step, loaded) = result(&job, "result");
     assert!(step > 0, "{output}");
@@ -56,10 +56,9 @@ fn open_mpi_program_restarts_from_shared_mpi_io_file_after_node_loss() {
     continues_after_node_loss(OPEN_MPI, "openmpi-shared", &["shared", STEPS, "result"], "");
 }
 
-#[test]
-fn open_mpi_program_is_drained_and_restarts_by_name_in_next_allocation() {
-    let cluster = crate::cluster();
-    let program = OPEN_MPI.compile_c(&cluster);
+#[test(crate::cluster)]
+fn open_mpi_program_is_drained_and_restarts_by_name_in_next_allocation(cluster: &Cluster) {
+    let program = OPEN_MPI.compile_c(cluster);
     let command = [program.as_str(), "own", STEPS, "result", "--delay", "20"];
     let spec = OPEN_MPI.spec(&command, "");
     let job = cluster.submit(
@@ -75,8 +74,7 @@ fn open_mpi_program_is_drained_and_restarts_by_name_in_next_allocation() {
     cluster.docker("kill", "n2");
     // Two of three nodes with ranks are left: the job is not finished, and the files of the lost node are rebuilt in
     // the drain.
-    let (output, code) = job.finish();
-    assert_eq!(code, 75, "{output}");
+    let output = job.finish_with(75);
     assert!(output.contains("node failure: n3") && output.contains("node failure: n2"), "{output}");
 
     cluster.heal();

@@ -14,8 +14,7 @@ fn check_that_failed_rank_is_named(mpi: Mpi, mode: &str, expected_end: &str) {
 fn check_failed_rank(mpi: Mpi, mode: &str, reports: &[&str]) {
     let cluster = crate::cluster();
     let job = world::submit(mpi, &cluster, &format!("mpi-{mode}"), &format!(", {mode}, \"4\""), 4);
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    let output = job.finish_with(0);
     assert!(reports.iter().any(|report| output.contains(report)), "{output}");
     assert!(!output.contains("is down"), "no node is excluded:\n{output}");
     let last = job.events().iter().filter_map(|event| event["generation"].as_u64()).max().unwrap();

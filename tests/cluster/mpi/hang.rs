@@ -1,19 +1,18 @@
 //! A rank that hangs, while the others spin in an MPI call that waits for it.
 
 use super::{OPEN_MPI, result};
+use holdfast_testkit::cluster::Cluster;
 
-#[test]
-fn hang_of_rank_leaves_stack_and_loses_no_node() {
-    let cluster = crate::cluster();
-    let program = OPEN_MPI.compile_c(&cluster);
+#[test(crate::cluster)]
+fn hang_of_rank_leaves_stack_and_loses_no_node(cluster: &Cluster) {
+    let program = OPEN_MPI.compile_c(cluster);
     let hangs = ["--delay", "20", "--hang-at", "35", "--hang-once", "hung"];
     let command = [&[program.as_str(), "own", "80", "result"], &hangs[..]].concat();
     // Ranks that wait in MPI may seem to compute. Six debuggers at once may overload a small machine: a long limit for
     // agents.
     let job =
-        OPEN_MPI.submit(&cluster, "hang", &command, "health: {hang_after: 3s, busy_hang_after: 5s, down_after: 15s}");
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+        OPEN_MPI.submit(cluster, "hang", &command, "health: {hang_after: 3s, busy_hang_after: 5s, down_after: 15s}");
+    let output = job.finish_with(0);
     let hang = job.events().into_iter().find(|event| event["event"] == "hang").unwrap();
     assert!(hang["ranks"].as_array().unwrap().contains(&serde_json::json!(1)), "{hang}");
     // The first one, unless Open MPI crashed in it.

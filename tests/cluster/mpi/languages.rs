@@ -4,16 +4,14 @@ use holdfast_testkit::cluster::{Cluster, Job};
 
 use super::{OPEN_MPI, compile, in_repository, result};
 
-#[test]
-fn fortran_program_restarts_from_named_checkpoint_after_node_loss() {
-    let cluster = crate::cluster();
-    let program = compile(&cluster, "mpif90.openmpi", "mpi.f90", "mpi_fortran");
+#[test(crate::cluster)]
+fn fortran_program_restarts_from_named_checkpoint_after_node_loss(cluster: &Cluster) {
+    let program = compile(cluster, "mpif90.openmpi", "mpi.f90", "mpi_fortran");
     let command = [program.as_str(), "100", "result"];
-    let job = OPEN_MPI.submit(&cluster, "fortran", &command, "");
+    let job = OPEN_MPI.submit(cluster, "fortran", &command, "");
     job.wait_for("checkpoint 4 protected");
     cluster.docker("kill", "n2");
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    let output = job.finish_with(0);
     assert!(output.contains("node failure: n2") && output.contains("rebuilt: ranks 2-3"), "{output}");
     let (hash, step, loaded) = result(&job, "result");
     assert!(step >= 30 && loaded == format!("step.{step}"), "{step} {loaded}");
@@ -43,8 +41,7 @@ const PYTHON: [&str; 5] = [
 fn finishes_after_the_loss_of_a_node(cluster: &Cluster, job: &Job<'_>) {
     job.wait_for("checkpoint 4 protected");
     cluster.docker("kill", "n3");
-    let (output, code) = job.finish();
-    assert_eq!(code, 0, "{output}");
+    let output = job.finish_with(0);
     assert!(output.contains("node failure: n3") && output.contains("rebuilt: ranks 4-5"), "{output}");
     let mut restarted = Vec::new();
     for rank in 0..6 {
@@ -59,26 +56,24 @@ fn finishes_after_the_loss_of_a_node(cluster: &Cluster, job: &Job<'_>) {
     assert!(restarted.len() == 1 && restarted[0] != "0", "{restarted:?}");
 }
 
-#[test]
-fn mpi4py_example_restarts_after_node_loss() {
-    let cluster = crate::cluster();
-    install_module(&cluster);
+#[test(crate::cluster)]
+fn mpi4py_example_restarts_after_node_loss(cluster: &Cluster) {
+    install_module(cluster);
     let example = ["/opt/holdfast/python/examples/mpi4py_style.py", "--steps", "40", "--step-delay", "0.1"];
-    let job = OPEN_MPI.submit(&cluster, "mpi4py", &[&PYTHON[..], &example].concat(), "");
-    finishes_after_the_loss_of_a_node(&cluster, &job);
+    let job = OPEN_MPI.submit(cluster, "mpi4py", &[&PYTHON[..], &example].concat(), "");
+    finishes_after_the_loss_of_a_node(cluster, &job);
     assert!(job.output().contains("6 ranks, known by MPI"), "{}", job.output());
 }
 
-#[test]
-fn torchrun_example_restarts_after_node_loss() {
-    let cluster = crate::cluster();
-    install_module(&cluster);
+#[test(crate::cluster)]
+fn torchrun_example_restarts_after_node_loss(cluster: &Cluster) {
+    install_module(cluster);
     // The variables of torchrun for its workers, and no other variable with a rank.
     let python = PYTHON[1..].join(" ");
     let worker = format!(
         "export RANK=$SLURM_PROCID WORLD_SIZE=6 TORCHELASTIC_RUN_ID=x; unset SLURM_PROCID PMIX_RANK PMI_RANK; \
          exec env {python} /opt/holdfast/python/examples/torchrun_style.py --steps 40 --step-delay 0.1"
     );
-    let job = OPEN_MPI.submit(&cluster, "torchrun", &["sh", "-c", &worker], "");
-    finishes_after_the_loss_of_a_node(&cluster, &job);
+    let job = OPEN_MPI.submit(cluster, "torchrun", &["sh", "-c", &worker], "");
+    finishes_after_the_loss_of_a_node(cluster, &job);
 }

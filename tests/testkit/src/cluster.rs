@@ -508,6 +508,14 @@ impl Job<'_> {
         (output, code.unwrap())
     }
 
+    /// Waits for its end with this exit code; returns its output.
+    #[track_caller]
+    pub fn finish_with(&self, expected: i32) -> String {
+        let (output, code) = self.finish();
+        assert_eq!(code, expected, "{output}");
+        output
+    }
+
     /// Waits for the end of the batch script; returns its exit code as reported by Slurm.
     pub fn batch_exit_code(&self) -> i32 {
         let mut code = None;
@@ -520,9 +528,9 @@ impl Job<'_> {
     }
 
     /// Waits for a successful end with the result of a failure-free run.
+    #[track_caller]
     pub fn finish_well(&self) -> String {
-        let (output, code) = self.finish();
-        assert_eq!(code, 0, "{output}");
+        let output = self.finish_with(0);
         let expected = self.expected();
         assert!(output.contains(&expected), "{expected} is missing:\n{output}");
         output
@@ -612,6 +620,16 @@ fn expected_result(program: &str, steps: u32) -> String {
 /// The text of a file; empty if there is none.
 fn text(path: &Path) -> String {
     std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+/// Checks that a text contains all of these.
+///
+/// # Panics
+/// When one is missing.
+#[track_caller]
+pub fn assert_contains(text: &str, parts: &[&str]) {
+    let missing: Vec<_> = parts.iter().filter(|part| !text.contains(**part)).collect();
+    assert!(missing.is_empty(), "{missing:?} is not in:\n{text}");
 }
 
 /// Waits until the condition is true.

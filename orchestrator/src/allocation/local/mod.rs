@@ -360,10 +360,6 @@ impl Allocation for Local {
         self.directories.end.map(|end| UNIX_EPOCH + Duration::from_secs(end))
     }
 
-    fn own_node(&self) -> Option<NodeName> {
-        None
-    }
-
     fn record(&self) -> AllocationRecord {
         AllocationRecord::new(ENTRY.facts.name, &self.identity, &self.directories)
     }
@@ -429,10 +425,6 @@ impl Allocation for Local {
             process::wait_for_end(*pid, patience);
         }
         self.identity.nodes.iter().for_each(|node| self.kill_agent(node));
-    }
-
-    fn command_prefix(&self, _node: &NodeName) -> Vec<String> {
-        Vec::new()
     }
 
     fn remote_shell(&self, _node: &NodeName) -> Option<RemoteShell> {

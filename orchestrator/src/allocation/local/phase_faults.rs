@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 
 use holdfast_model::NodeName;
-use holdfast_wire::run::{FaultInjection, FaultPoint};
+use holdfast_wire::run::FaultInjection;
 
-use crate::spec::{FaultAction, FaultMoment, FaultPhase, InjectedFault};
+use crate::spec::{FaultAction, FaultMoment, InjectedFault};
 
 /// The faults of a job that agents inject themselves.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +40,7 @@ impl PhaseFaults {
             let FaultMoment::During { phase, checkpoint } = fault.moment else { return None };
             let node = fault.action.node()?.find(nodes)?.clone();
             let agent_only = matches!(fault.action, FaultAction::KillAgent(_));
-            Some(PhaseFault { number, node, injection: FaultInjection { point: point(phase), checkpoint, agent_only } })
+            Some(PhaseFault { number, node, injection: FaultInjection { point: phase, checkpoint, agent_only } })
         };
         PhaseFaults { faults: faults.iter().enumerate().filter_map(in_phase).collect(), injected }
     }
@@ -74,20 +74,12 @@ impl PhaseFaults {
     }
 }
 
-fn point(phase: FaultPhase) -> FaultPoint {
-    match phase {
-        FaultPhase::Write => FaultPoint::Write,
-        FaultPhase::Encode => FaultPoint::Encode,
-        FaultPhase::Rebuild => FaultPoint::Rebuild,
-        FaultPhase::Copy => FaultPoint::Copy,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::FaultNode;
+    use crate::spec::NodeReference;
     use holdfast_model::CheckpointId;
+    use holdfast_wire::run::FaultPoint;
     use std::time::Duration;
 
     #[test]
@@ -96,10 +88,10 @@ mod tests {
         let during = |phase| FaultMoment::During { phase, checkpoint: Some(CheckpointId(2)) };
         let fault = |moment, action| InjectedFault { moment, action };
         let all = vec![
-            fault(during(FaultPhase::Encode), FaultAction::KillAgent(FaultNode::Number(1))),
-            fault(during(FaultPhase::Copy), FaultAction::KillAgent(FaultNode::Name("node1".into()))),
-            fault(during(FaultPhase::Write), FaultAction::Kill(FaultNode::Number(2))),
-            fault(FaultMoment::After(Duration::ZERO), FaultAction::Kill(FaultNode::Number(0))),
+            fault(during(FaultPoint::Encode), FaultAction::KillAgent(NodeReference::Position(1))),
+            fault(during(FaultPoint::Copy), FaultAction::KillAgent(NodeReference::Name("node1".into()))),
+            fault(during(FaultPoint::Write), FaultAction::Kill(NodeReference::Position(2))),
+            fault(FaultMoment::After(Duration::ZERO), FaultAction::Kill(NodeReference::Position(0))),
         ];
         let mut faults = PhaseFaults::new(&all, &nodes, BTreeSet::new());
         assert_eq!(faults.armed(&"node1".into()).len(), 2);

@@ -426,12 +426,9 @@ mod tests {
 
     #[test]
     fn the_time_limit_of_a_list_of_hosts_ends_its_allocation_also_after_a_take_over() {
-        let spec = crate::spec::JobSpec::parse(
+        let spec = crate::spec::JobSpec::of_test(
             "allocation: {hosts: [n1], time_limit: 2h, ssh: {program: /opt/holdfast}}\nrun: {command: [./app]}\n",
-            "job.yaml",
-            &crate::spec::Environment::empty(crate::launch::registry::registered()),
-        )
-        .unwrap();
+        );
         let began = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let base = tempfile::tempdir().unwrap();
         let settings = SshSettings::of(&spec.allocation);

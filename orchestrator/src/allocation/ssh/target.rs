@@ -43,13 +43,8 @@ mod tests {
 
     #[test]
     fn the_user_of_a_host_is_its_own_or_that_of_holdfast() {
-        let allocation = crate::spec::JobSpec::parse(
-            "allocation: {hosts: [n1, ben@n2], ssh: {program: /opt/holdfast}}\nrun: {command: [./app]}\n",
-            "job.yaml",
-            &crate::spec::Environment::empty(crate::launch::registry::registered()),
-        )
-        .unwrap()
-        .allocation;
+        let text = "allocation: {hosts: [n1, ben@n2], ssh: {program: /opt/holdfast}}\nrun: {command: [./app]}\n";
+        let allocation = crate::spec::JobSpec::of_test(text).allocation;
         let targets = targets(&allocation, "anna").unwrap();
         assert_eq!(targets.iter().map(|target| target.user.as_str()).collect::<Vec<_>>(), ["anna", "ben"]);
         assert_eq!(targets[0].program, "/opt/holdfast");

@@ -18,7 +18,7 @@ use holdfast_wire::agent::CopyRequest;
 
 use super::arguments::{parse, usage};
 use super::job_nodes::{JobNodes, UsableNodes};
-use super::result::{CompatError, ExitResult, NO, YES, failed, print, refused};
+use super::result::{CompatError, ExitResult, NO, YES, failed, print, printed, refused};
 use super::{directories, node_commands};
 use crate::host::host_name;
 use crate::params::value;
@@ -134,8 +134,7 @@ pub(super) fn inspect(words: &[String]) -> ExitResult {
     if ids.is_empty() {
         return Ok(NO);
     }
-    print(ids.join(" "))?;
-    Ok(YES)
+    printed(ids.join(" "))
 }
 
 /// Copy the files of a checkpoint from the cache of this node

@@ -14,7 +14,7 @@ use holdfast_model::CheckpointId;
 use super::super::inspect;
 use super::arguments::parse;
 use super::directories;
-use super::result::{ExitResult, NO, YES, failed, print};
+use super::result::{ExitResult, NO, YES, failed, print, printed};
 use crate::params::value;
 
 /// Show what the flush file of a node contains
@@ -44,13 +44,7 @@ pub(super) fn flush_file(words: &[String]) -> ExitResult {
         let locations = id.and_then(|id| flush.locations(CheckpointId(id)));
         return Ok(if locations.is_some_and(|known| known.pfs == in_prefix) { YES } else { NO });
     }
-    match flush.checkpoints().last() {
-        Some(latest) if args.latest => {
-            print(latest)?;
-            Ok(YES)
-        }
-        _ => Ok(NO),
-    }
+    flush.checkpoints().last().filter(|_| args.latest).map_or(Ok(NO), printed)
 }
 
 /// Print the number of nodes of the last run

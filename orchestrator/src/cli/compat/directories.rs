@@ -11,7 +11,7 @@ use holdfast_wire::run::job_directory;
 
 use super::arguments::{parse, usage};
 use super::hosts::expand;
-use super::result::{CompatError, ExitResult, NO, YES, failed, print};
+use super::result::{CompatError, ExitResult, NO, YES, failed, print, printed};
 use crate::allocation::registry::managers;
 use crate::allocation::slurm;
 use crate::params::{Parameters, value};
@@ -45,8 +45,7 @@ pub(super) fn cntl_dir(words: &[String]) -> ExitResult {
     let parameters = parameters()?;
     let bases = if args.cache { cache_bases(&parameters) } else { vec![control_base(&parameters)] };
     if args.base {
-        print(bases.join(" "))?;
-        return Ok(YES);
+        return printed(bases.join(" "));
     }
     let user = args.user.or_else(|| parameters.user.clone());
     let job = args.jobid.map(|id| id.to_string()).or_else(|| given_job_id(&parameters)).or_else(job_id);
@@ -55,8 +54,7 @@ pub(super) fn cntl_dir(words: &[String]) -> ExitResult {
         return Ok(NO);
     };
     let directories: Vec<String> = bases.iter().map(|base| job_directory(base, &user, &job)).collect();
-    print(directories.join(" "))?;
-    Ok(YES)
+    printed(directories.join(" "))
 }
 
 /// The control directory of the job of this process, if it is in one.
@@ -124,13 +122,7 @@ struct EnvArgs {
 
 pub(super) fn env(words: &[String]) -> ExitResult {
     let args: EnvArgs = parse(words)?;
-    let known = |value: Option<String>| match value {
-        Some(value) => {
-            print(&value)?;
-            Ok(YES)
-        }
-        None => Ok(NO),
-    };
+    let known = |value: Option<String>| value.map_or(Ok(NO), printed);
     if args.user {
         known(variable(&["USER"]))
     } else if args.jobid {

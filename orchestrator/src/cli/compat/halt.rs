@@ -13,7 +13,7 @@ use holdfast_wire::run::job_directory;
 
 use super::arguments::{parse, usage};
 use super::hosts::expand;
-use super::result::{CompatError, ExitResult, NO, YES, failed, print, refused};
+use super::result::{CompatError, ExitResult, NO, YES, failed, print, printed, refused};
 use super::{directories, node_commands};
 use crate::host::external_command::{self, ExternalCommandError};
 
@@ -271,8 +271,7 @@ pub(super) fn halt_cntl(words: &[String]) -> ExitResult {
     if args.remove {
         HaltFile::remove(&args.file).map_err(|error| failed(&error))?;
         // A line shows that the node answered.
-        print("removed")?;
-        return Ok(YES);
+        return printed("removed");
     }
     let halt = if args.list {
         HaltFile::read(&args.file).map_err(|error| failed(&error))?.unwrap_or_default()

@@ -5,7 +5,7 @@ use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 
 use super::arguments::{parse, usage};
-use super::result::{CompatError, ExitResult, NO, YES, failed, print, refused};
+use super::result::{CompatError, ExitResult, NO, failed, print, printed, refused};
 
 /// Work with host lists
 #[derive(Parser)]
@@ -57,13 +57,12 @@ pub(super) fn glob_hosts(words: &[String]) -> ExitResult {
             print(format!("scr_glob_hosts: ERROR: Host index ({index}) is out of range for specified host list."))?;
             return Ok(NO);
         };
-        print(host)?;
+        printed(host)
     } else if args.count {
-        print(hosts.len())?;
+        printed(hosts.len())
     } else {
-        print(hostlist::compress(&hosts))?;
+        printed(hostlist::compress(&hosts))
     }
-    Ok(YES)
 }
 
 pub(super) fn expand(list: &str) -> Result<Vec<NodeName>, CompatError> {
@@ -115,6 +114,5 @@ pub(super) fn hostlist(words: &[String]) -> ExitResult {
             names(sorted(&hostlist::intersect(&expand(&first)?, &expand(&second)?))?)
         }
     };
-    print(&text)?;
-    Ok(YES)
+    printed(&text)
 }

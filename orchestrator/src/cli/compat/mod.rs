@@ -108,7 +108,7 @@ pub(super) fn go(command: &ScrCommand, arguments: &[String]) -> u8 {
             usage.print();
             if usage.is_help() { NO } else { command.refusal }
         }
-        Err(CompatError::Failed(failure)) if super::is_closed_pipe(&failure) => YES,
+        Err(CompatError::Failed(failure)) if failure.is_closed_pipe => YES,
         Err(CompatError::Failed(failure)) => {
             let _ = writeln!(io::stderr(), "{}: {failure}", command.name);
             command.refusal

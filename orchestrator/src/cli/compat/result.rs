@@ -43,6 +43,12 @@ pub(super) fn refused(message: impl Into<String>) -> CompatError {
     CompatError::Failed(Failure::new(exit::UNAVAILABLE, message))
 }
 
+/// Prints the result.
+pub(super) fn printed(line: impl Display) -> ExitResult {
+    print(line)?;
+    Ok(YES)
+}
+
 /// Prints a line of the result.
 pub(super) fn print(line: impl Display) -> Result<(), CompatError> {
     Ok(writeln!(io::stdout(), "{line}")?)

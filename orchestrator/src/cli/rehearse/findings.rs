@@ -250,10 +250,12 @@ const NO_FAULT: FaultReport = FaultReport { fault: String::new(), injected: fals
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::events::DownReason;
-    use crate::spec::FaultNode;
-    use holdfast_model::Scheme;
+    use crate::events::fixtures::event;
+    use crate::spec::NodeReference;
 
     /// One event a second.
     fn events(of: Vec<LogEvent>) -> Vec<Record> {
@@ -262,36 +264,17 @@ mod tests {
     }
 
     fn disturbed(checkpoint: Option<u64>) -> Vec<Record> {
-        let (node, generation): (NodeName, _) = ("node1".into(), Generation(1));
-        let complete = |id, generation| AgentEvent::CheckpointComplete {
-            generation,
-            checkpoint: CheckpointId(id),
-            scheme: Scheme::new("XOR"),
-            descriptor: None,
-            level: None,
-            protected: false,
-            bytes: 1,
-            millis: 1,
-        };
-        let restarted = AgentEvent::Restarted {
-            generation: Generation(2),
-            checkpoint: checkpoint.map(CheckpointId),
-            protected: Some(true),
-            source: RestartSource::Rebuilt,
-            written_by: None,
-            rebuilt: vec![Rank(1)],
-            moved: vec![],
-            millis: 5,
-        };
+        let complete = |id: u64| event("checkpoint_complete", json!({"generation": id, "checkpoint": id}));
         let reason = DownReason::ResourceManager { state: "lost".to_owned() };
+        let restarted = json!({"generation": 2, "checkpoint": checkpoint, "source": "rebuilt", "rebuilt": [1]});
         events(vec![
-            LogEvent::GenerationLaunched { generation, relaunches: 0 },
-            LogEvent::of_agent(&node, complete(1, generation)),
-            LogEvent::FaultInjected { node: node.clone(), agent_only: false, action: None, rank: None },
-            LogEvent::NodeDown { node: node.clone(), reason, ranks: vec![Rank(1)] },
-            LogEvent::GenerationEnding { generation, seen: "node1 is down".to_owned() },
-            LogEvent::of_agent(&node, restarted),
-            LogEvent::of_agent(&node, complete(2, Generation(2))),
+            event("generation_launched", json!({})),
+            complete(1),
+            event("fault_injected", json!({"node": "node1", "agent_only": false})),
+            LogEvent::NodeDown { node: "node1".into(), reason, ranks: vec![Rank(1)] },
+            event("generation_ending", json!({"seen": "node1 is down"})),
+            event("restarted", restarted),
+            complete(2),
         ])
     }
 
@@ -326,7 +309,7 @@ mod tests {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         assert_eq!(rehearsal.findings.next_checkpoint, Some(CheckpointId(2)));
-        let loss = FaultAction::Kill(FaultNode::Number(1));
+        let loss = FaultAction::Kill(NodeReference::Position(1));
         let after = |events: usize| Findings::of(&disturbed(Some(1))[..events]).are_complete(&loss);
         assert_eq!([after(5), after(6), after(7)], [false, false, true], "restored, then saved again");
     }

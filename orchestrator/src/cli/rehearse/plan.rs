@@ -9,7 +9,7 @@ use crate::cli::failure::Failure;
 use crate::exit;
 use crate::launch::registry::registered;
 use crate::spec::quantity::{format_duration, parse_duration};
-use crate::spec::{Environment, FaultAction, FaultNode, InjectedFault, JobSpec};
+use crate::spec::{Environment, FaultAction, InjectedFault, JobSpec, NodeReference};
 
 /// The fault of the options, with the defaults for what they leave out.
 ///
@@ -118,8 +118,8 @@ pub(super) fn obstacle(spec: &JobSpec, fault: &InjectedFault, is_virtual: bool) 
     };
     let node = fault.action.node().filter(|node| !nodes.is_empty() && node.find(&nodes).is_none())?;
     Some(match node {
-        FaultNode::Number(number) => format!("there is no node {number}: the rehearsal has {}", nodes.len()),
-        FaultNode::Name(name) => format!("there is no node {name} in the rehearsal"),
+        NodeReference::Position(number) => format!("there is no node {number}: the rehearsal has {}", nodes.len()),
+        NodeReference::Name(name) => format!("there is no node {name} in the rehearsal"),
     })
 }
 
@@ -162,7 +162,7 @@ requeue: {command: [sbatch, job.sh]}
 ";
 
     fn job() -> JobSpec {
-        JobSpec::parse(JOB, "job.yaml", &Environment::empty(registered())).unwrap()
+        JobSpec::of_test(JOB)
     }
 
     fn read(written: &str, after: &str) -> InjectedFault {
@@ -171,7 +171,7 @@ requeue: {command: [sbatch, job.sh]}
 
     #[test]
     fn the_default_is_the_loss_of_the_second_node_after_the_first_checkpoint() {
-        let node = FaultNode::Number(1);
+        let node = NodeReference::Position(1);
         let first = FaultMoment::AfterCheckpoint(CheckpointId(1));
         assert_eq!(read("kill", "1"), InjectedFault { moment: first.clone(), action: FaultAction::Kill(node.clone()) });
         let rank = InjectedFault {
@@ -179,7 +179,7 @@ requeue: {command: [sbatch, job.sh]}
             action: FaultAction::KillRank(Rank(1)),
         };
         assert_eq!(read("kill-rank", "5s"), rank);
-        let pause = FaultAction::Pause(FaultNode::Name("n3".into()), Duration::from_secs(2));
+        let pause = FaultAction::Pause(NodeReference::Name("n3".into()), Duration::from_secs(2));
         let line = FaultMoment::AfterOutput("it's step [0-9]".to_owned());
         let written = read("action:pause,node: n3, for: 2s", "it's step [0-9]");
         assert_eq!(written, InjectedFault { moment: line, action: pause });
@@ -214,7 +214,7 @@ requeue: {command: [sbatch, job.sh]}
         let undisturbed = changed(&job(), &Changes { fault: None, on_virtual_nodes: false, ..changes });
         assert!(undisturbed.allocation.faults.is_empty());
         assert_eq!(undisturbed.allocation.hosts.len(), 3);
-        let missing = InjectedFault { action: FaultAction::Kill(FaultNode::Number(7)), ..fault };
+        let missing = InjectedFault { action: FaultAction::Kill(NodeReference::Position(7)), ..fault };
         assert_eq!(obstacle(&rehearsed, &missing, true).unwrap(), "there is no node 7: the rehearsal has 4");
     }
 }

@@ -1,24 +1,18 @@
 //! What the keys of `holdfast top` do: a state machine without a terminal.
 
+use ratatui::termion::event::Key;
+
 use super::view::Picture;
 use crate::cli::status::NodeLine;
 
-/// A key, as far as it has a meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
-    Char(char),
-    Up,
-    Down,
-    PageUp,
-    PageDown,
-    First,
-    Last,
-    Escape,
-    /// Ctrl-C.
-    Interrupt,
-    /// Ctrl-L.
-    Redraw,
+/// True for the keys that have a meaning, and for letters. Any other one answers no question.
+pub(super) fn is_known(key: Key) -> bool {
+    let moves = matches!(key, Key::Up | Key::Down | Key::PageUp | Key::PageDown | Key::Home | Key::End);
+    moves || matches!(key, Key::Char(_) | Key::Esc | INTERRUPT | REDRAW)
 }
+
+const INTERRUPT: Key = Key::Ctrl('c');
+const REDRAW: Key = Key::Ctrl('l');
 
 /// What the user requests of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,14 +91,14 @@ impl Keys {
         let last = nodes.len().saturating_sub(1);
         self.note = None;
         match key {
-            Key::Char('q') | Key::Escape | Key::Interrupt => return Effect::Quit,
-            Key::Redraw => return Effect::Redraw,
+            Key::Char('q') | Key::Esc | INTERRUPT => return Effect::Quit,
+            REDRAW => return Effect::Redraw,
             Key::Up | Key::Char('k') => self.selected = self.selected.saturating_sub(1),
             Key::Down | Key::Char('j') => self.selected += 1,
             Key::PageUp => self.selected = self.selected.saturating_sub(PAGE),
             Key::PageDown => self.selected += PAGE,
-            Key::First => self.selected = 0,
-            Key::Last => self.selected = last,
+            Key::Home => self.selected = 0,
+            Key::End => self.selected = last,
             Key::Char('c' | 'h' | 'x' | 'i') if refusal.is_some() => self.note = refusal.map(str::to_owned),
             Key::Char('c') => self.ask("save a checkpoint now? y/n", vec![('y', Request::Checkpoint)]),
             Key::Char('h') => self.ask(format!("stop the job {halts}? y/n"), vec![('y', Request::Halt)]),
@@ -113,7 +107,7 @@ impl Keys {
                 Some(node) if key == 'x' => self.ask_to_exclude(node),
                 Some(node) => self.ask_to_include(node),
             },
-            Key::Char(_) => {}
+            _ => {}
         }
         self.selected = self.selected.min(last);
         Effect::Nothing
@@ -151,7 +145,7 @@ impl Keys {
     }
 
     fn answered(&mut self, key: Key, question: Question) -> Effect {
-        if key == Key::Interrupt {
+        if key == INTERRUPT {
             return Effect::Quit;
         }
         let chosen = question.answers.into_iter().find(|(answer, _)| key == Key::Char(*answer));
@@ -229,10 +223,10 @@ mod tests {
         }
         keys.pressed(Key::Char('x'), &Picture::default());
         assert_eq!((keys.asks(), keys.line()), (false, Some("no node is selected")));
-        for key in [Key::Char('q'), Key::Escape, Key::Interrupt] {
+        for key in [Key::Char('q'), Key::Esc, INTERRUPT] {
             assert_eq!(keys.pressed(key, &picture()), Effect::Quit);
         }
         keys.pressed(Key::Char('h'), &picture());
-        assert_eq!(keys.pressed(Key::Interrupt, &picture()), Effect::Quit);
+        assert_eq!(keys.pressed(INTERRUPT, &picture()), Effect::Quit);
     }
 }

@@ -17,13 +17,13 @@ use std::time::Duration;
 use holdfast_model::HaltChange;
 use ratatui::Terminal;
 use ratatui::backend::TermionBackend;
-use ratatui::termion::event::Key as Pressed;
+use ratatui::termion::event::Key;
 use ratatui::termion::input::TermRead as _;
 use ratatui::termion::raw::IntoRawMode as _;
 use ratatui::termion::screen::IntoAlternateScreen as _;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
-use self::keys::{Effect, Key, Keys, Request};
+use self::keys::{Effect, Keys, Request};
 use self::view::Picture;
 use super::checkpoint;
 use super::failure::Failure;
@@ -145,21 +145,8 @@ fn interact<W: io::Write>(
 fn read_keys(sender: Sender<Input>) -> io::Result<()> {
     let read = move || {
         for key in io::stdin().keys() {
-            let key = match key {
-                Ok(Pressed::Char(letter)) => Key::Char(letter),
-                Ok(Pressed::Up) => Key::Up,
-                Ok(Pressed::Down) => Key::Down,
-                Ok(Pressed::PageUp) => Key::PageUp,
-                Ok(Pressed::PageDown) => Key::PageDown,
-                Ok(Pressed::Home) => Key::First,
-                Ok(Pressed::End) => Key::Last,
-                Ok(Pressed::Esc) => Key::Escape,
-                Ok(Pressed::Ctrl('c')) => Key::Interrupt,
-                Ok(Pressed::Ctrl('l')) => Key::Redraw,
-                Ok(_) => continue,
-                Err(_) => break,
-            };
-            if sender.send(Input::Key(key)).is_err() {
+            let Ok(key) = key else { break };
+            if keys::is_known(key) && sender.send(Input::Key(key)).is_err() {
                 return;
             }
         }

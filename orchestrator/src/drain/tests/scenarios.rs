@@ -17,37 +17,29 @@ fn incomplete(world: &World) -> (u64, &str) {
     }
 }
 
+/// Whether an action is a request that matches.
+macro_rules! is {
+    ($request:pat $(if $condition:expr)?) => {
+        move |action: &DrainAction| {
+            use DrainRequest::*;
+            matches!(action, DrainAction::Request(_, $request) $(if $condition)?)
+        }
+    };
+}
+
 fn inventory_of(node: u32) -> impl Fn(&DrainAction) -> bool {
-    move |action| match action {
-        DrainAction::Request(_, DrainRequest::TakeInventory { agent, .. }) => agent.node == name(node),
-        _ => false,
-    }
+    is!(TakeInventory { agent, .. } if agent.node == name(node))
 }
 
 fn copy_of(node: u32) -> impl Fn(&DrainAction) -> bool {
-    move |action| match action {
-        DrainAction::Request(_, DrainRequest::Copy { agent, .. }) => agent.node == name(node),
-        _ => false,
-    }
-}
-
-fn is_verify(action: &DrainAction) -> bool {
-    matches!(action, DrainAction::Request(_, DrainRequest::Verify { .. }))
-}
-
-fn is_rebuild(action: &DrainAction) -> bool {
-    matches!(action, DrainAction::Request(_, DrainRequest::Rebuild { .. }))
+    is!(Copy { agent, .. } if agent.node == name(node))
 }
 
 /// The nodes of the verifications so far, `here` for the orchestrator.
 fn verified_at(world: &World) -> Vec<String> {
-    let node = |action: &DrainAction| match action {
-        DrainAction::Request(_, DrainRequest::Verify { agent, .. }) => {
-            Some(agent.as_ref().map_or("here".to_owned(), |agent| agent.node.to_string()))
-        }
-        _ => None,
-    };
-    world.log.iter().filter_map(node).collect()
+    found!(world.log, DrainAction::Request(_, DrainRequest::Verify { agent, .. }) => {
+        agent.as_ref().map_or("here".to_owned(), |agent| agent.node.to_string())
+    })
 }
 
 #[test]
@@ -63,12 +55,7 @@ fn the_newest_dataset_is_copied_by_every_node_and_indexed() {
     expected.extend(copied);
     expected.push("indexed 2 true".to_owned());
     assert_eq!(world.events(), expected);
-    let noted = world
-        .log
-        .iter()
-        .filter(|action| matches!(action, DrainAction::Request(_, DrainRequest::NoteFlushed { .. })))
-        .count();
-    assert_eq!(noted, 4);
+    assert_eq!(found!(world.log, DrainAction::Request(_, DrainRequest::NoteFlushed { .. }) => ()).len(), 4);
     assert!(verified_at(&world).is_empty(), "what was just copied with checksums is not read again");
 }
 
@@ -165,7 +152,7 @@ fn an_older_flushed_dataset_is_enough_only_if_its_copy_is_intact() {
 
 #[test]
 fn nothing_is_said_to_be_drained_if_the_prefix_directory_cannot_be_examined() {
-    let examine = |action: &DrainAction| matches!(action, DrainAction::Request(_, DrainRequest::ExamineFlushed { .. }));
+    let examine = is!(ExamineFlushed { .. });
     let mut world = World::new(4, XOR, &[1, 2]);
     flushed(&mut world, &[2]);
     world.run(examine);
@@ -314,7 +301,7 @@ fn a_damaged_file_affects_its_rank_only() {
 #[test]
 fn if_no_agent_answers_the_drain_fails_and_may_be_repeated() {
     let mut world = World::new(2, XOR, &[1]);
-    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::TakeInventory { .. })));
+    world.run(is!(TakeInventory { .. }));
     world.fail(inventory_of(0));
     world.fail(inventory_of(1));
     world.wait();
@@ -407,14 +394,11 @@ fn output_is_drained_first_and_does_not_end_the_drain() {
     world.datasets.insert(CheckpointId(3), Cached { output: true, ..Cached::default() });
     world.run(|_| false);
     assert_eq!(world.report().result, complete(2));
-    let published = world.log.iter().filter_map(|action| match action {
-        DrainAction::Request(_, DrainRequest::Publish { findings, .. }) => {
-            Some((findings.directory.to_string(), findings.make_current))
-        }
-        _ => None,
+    let published = found!(world.log, DrainAction::Request(_, DrainRequest::Publish { findings, .. }) => {
+        (findings.directory.to_string(), findings.make_current)
     });
     let expected = [("directory.3".to_owned(), false), ("directory.2".to_owned(), true)];
-    assert_eq!(published.collect::<Vec<_>>(), expected);
+    assert_eq!(published, expected);
 }
 
 #[test]
@@ -485,14 +469,9 @@ fn a_file_that_fails_its_checksum_is_rebuilt() {
 fn a_rebuild_that_fails_at_an_agent_is_done_by_the_orchestrator() {
     let mut world = World::new(4, XOR, &[1]);
     world.without(&[3]);
-    world.run(is_rebuild);
-    world.fail(|action| matches!(action, DrainAction::Request(_, DrainRequest::Rebuild { agent: Some(_), .. })));
-    assert!(
-        world
-            .open
-            .values()
-            .all(|action| matches!(action, DrainAction::Request(_, DrainRequest::Rebuild { agent: None, .. })))
-    );
+    world.run(is!(Rebuild { .. }));
+    world.fail(is!(Rebuild { agent: Some(_), .. }));
+    assert!(world.open.values().all(is!(Rebuild { agent: None, .. })));
     world.release();
     assert_eq!(world.report().result, complete(1));
 }
@@ -501,9 +480,9 @@ fn a_rebuild_that_fails_at_an_agent_is_done_by_the_orchestrator() {
 fn a_rebuild_that_fails_leaves_the_dataset_incomplete() {
     let mut world = World::new(4, XOR, &[1]);
     world.without(&[3]);
-    world.run(is_rebuild);
-    world.fail(is_rebuild);
-    world.fail(is_rebuild);
+    world.run(is!(Rebuild { .. }));
+    world.fail(is!(Rebuild { .. }));
+    world.fail(is!(Rebuild { .. }));
     let (_, reason) = incomplete(&world);
     assert!(reason.contains("was not rebuilt: disk error"), "{reason}");
     assert!(world.report().rebuilt.is_empty());
@@ -512,19 +491,19 @@ fn a_rebuild_that_fails_leaves_the_dataset_incomplete() {
 #[test]
 fn the_drain_fails_if_it_cannot_be_published() {
     let mut world = World::new(4, XOR, &[1, 2]);
-    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::Publish { .. })));
+    world.run(is!(Publish { .. }));
     world.fail(|_| true);
     assert_eq!(
         world.end,
         Some(DrainEnd::Failed(DrainError::Prefix { reason: "disk error".to_owned(), unwritable: false }))
     );
-    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::Request(_, DrainRequest::CloseDirectory))));
+    assert!(!world.log.iter().any(is!(CloseDirectory)));
 }
 
 #[test]
 fn the_drain_fails_if_no_directory_can_be_opened() {
     let mut world = World::new(4, XOR, &[1]);
-    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::OpenDirectory { .. })));
+    world.run(is!(OpenDirectory { .. }));
     world.fail(|_| true);
     assert!(matches!(&world.end, Some(DrainEnd::Failed(DrainError::Prefix { .. }))));
 }
@@ -533,7 +512,7 @@ fn the_drain_fails_if_no_directory_can_be_opened() {
 fn files_whose_agent_is_lost_are_verified_by_the_orchestrator() {
     let mut world = World::new(4, XOR, &[1]);
     world.configure(|config| config.crc = false);
-    world.run(is_verify);
+    world.run(is!(Verify { .. }));
     assert_eq!(verified_at(&world), ["node0"]);
     world.lose(0);
     assert_eq!(verified_at(&world), ["node0", "here"]);
@@ -545,7 +524,7 @@ fn files_whose_agent_is_lost_are_verified_by_the_orchestrator() {
 fn without_agents_the_orchestrator_verifies() {
     let mut world = World::new(2, XOR, &[1]);
     world.configure(|config| config.crc = false);
-    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::Scan { .. })));
+    world.run(is!(Scan { .. }));
     world.lose(0);
     world.lose(1);
     world.release();
@@ -564,7 +543,7 @@ fn verification_is_spread_over_the_agents() {
 #[test]
 fn a_node_that_is_lost_between_inventory_and_copy_copies_when_it_is_back() {
     let mut world = World::new(4, XOR, &[1]);
-    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::OpenDirectory { .. })));
+    world.run(is!(OpenDirectory { .. }));
     world.lose(2);
     world.release();
     assert!(world.end.is_none());
@@ -596,7 +575,7 @@ fn unfinished_flushes_are_removed_after_a_complete_drain_and_kept_after_an_incom
     world.unfinished_flushes = [CheckpointId(5)].into();
     world.without(&[1, 2]);
     world.run(|_| false);
-    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::Request(_, DrainRequest::AbandonFlushes))));
+    assert!(!world.log.iter().any(is!(AbandonFlushes)));
 }
 
 #[test]
@@ -605,15 +584,8 @@ fn older_checkpoints_are_deleted_after_the_drain_and_its_copies_are_read_first()
     world.left_out = [2, 1].into();
     world.configure(|config| config.keep = 2);
     world.run(|_| false);
-    let is = |wanted: fn(&DrainRequest) -> bool| {
-        move |action: &DrainAction| match action {
-            DrainAction::Request(_, request) => wanted(request),
-            _ => false,
-        }
-    };
-    let verified = world.log.iter().position(is(|request| matches!(request, DrainRequest::Verify { .. }))).unwrap();
-    let kept =
-        world.log.iter().position(is(|request| matches!(request, DrainRequest::KeepWindow { keep: 2 }))).unwrap();
+    let verified = world.log.iter().position(is!(Verify { .. })).unwrap();
+    let kept = world.log.iter().position(is!(KeepWindow { keep: 2 })).unwrap();
     assert!(verified < kept);
     let events = world.events();
     assert_eq!(events[events.len() - 2..], ["deleted 1 in directory.1", "deleted 2 in directory.2"]);
@@ -623,29 +595,28 @@ fn older_checkpoints_are_deleted_after_the_drain_and_its_copies_are_read_first()
     world.without(&[1, 2]);
     world.configure(|config| config.keep = 2);
     world.run(|_| false);
-    assert!(!world.log.iter().any(is(|request| matches!(request, DrainRequest::KeepWindow { .. }))));
+    assert!(!world.log.iter().any(is!(KeepWindow { .. })));
 }
 
 #[test]
 fn a_flush_that_cannot_be_removed_does_not_fail_the_drain() {
     let mut world = World::new(3, XOR, &[4]);
-    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::AbandonFlushes)));
-    world.fail(|action| matches!(action, DrainAction::Request(_, DrainRequest::AbandonFlushes)));
+    world.run(is!(AbandonFlushes));
+    world.fail(is!(AbandonFlushes));
     assert!(matches!(world.report().result, DrainResult::Complete { .. }));
 }
 
 #[test]
 fn a_drain_ends_the_run_on_every_node_and_a_survey_on_none() {
-    let ends_run = |action: &DrainAction| match action {
-        DrainAction::Request(_, DrainRequest::TakeInventory { end_run, .. }) => Some(*end_run),
-        _ => None,
-    };
+    fn end_run(world: &World) -> Vec<bool> {
+        found!(world.log, DrainAction::Request(_, DrainRequest::TakeInventory { end_run, .. }) => *end_run)
+    }
     let mut world = World::new(3, XOR, &[4]);
     world.run(|_| false);
-    assert_eq!(world.log.iter().filter_map(ends_run).collect::<Vec<_>>(), [true; 3]);
+    assert_eq!(end_run(&world), [true; 3]);
     world.configure(|config| config.survey_only = true);
     world.run(|_| false);
-    assert_eq!(world.log.iter().filter_map(ends_run).collect::<Vec<_>>(), [false; 3]);
+    assert_eq!(end_run(&world), [false; 3]);
 }
 
 fn packing(config: &mut DrainConfig) {
@@ -656,15 +627,10 @@ fn packing(config: &mut DrainConfig) {
 fn files_are_packed_and_the_container_is_completed_before_the_scan() {
     let mut world = World::new(4, XOR, &[1]);
     world.configure(packing);
-    world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::CommitContainer { .. })));
-    let ranks = |action: &DrainAction| match action {
-        DrainAction::Request(_, DrainRequest::Copy { container, .. }) => {
-            container.as_ref().map(|places| places.ranks.len())
-        }
-        _ => None,
-    };
-    assert_eq!(world.log.iter().filter_map(ranks).collect::<Vec<_>>(), [1, 1, 1, 1]);
-    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::Request(_, DrainRequest::Scan { .. }))));
+    world.run(is!(CommitContainer { .. }));
+    let containers = found!(world.log, DrainAction::Request(_, DrainRequest::Copy { container, .. }) => container);
+    assert_eq!(containers.into_iter().flatten().map(|places| places.ranks.len()).collect::<Vec<_>>(), [1, 1, 1, 1]);
+    assert!(!world.log.iter().any(is!(Scan { .. })));
     world.release();
     assert_eq!(world.report().result, complete(1));
 }
@@ -672,10 +638,6 @@ fn files_are_packed_and_the_container_is_completed_before_the_scan() {
 /// The ranks whose files are in a container of dataset 1.
 fn packed(world: &World) -> Vec<u32> {
     world.prefix[&CheckpointId(1)].packed.iter().map(|rank| rank.0).collect()
-}
-
-fn repack(action: &DrainAction) -> bool {
-    matches!(action, DrainAction::Request(_, DrainRequest::Repack { .. }))
 }
 
 #[test]
@@ -687,7 +649,7 @@ fn the_files_of_a_lost_member_are_rebuilt_and_moved_into_a_container() {
     world.release();
     assert_eq!(world.report().result, complete(1));
     assert_eq!((world.report().rebuilt.as_slice(), packed(&world)), ([Rank(2)].as_slice(), vec![0, 1, 2, 3]));
-    assert_eq!(world.log.iter().filter(|action| repack(action)).count(), 1);
+    assert_eq!(found!(world.log, DrainAction::Request(_, DrainRequest::Repack { .. }) => ()).len(), 1);
 }
 
 #[test]
@@ -696,12 +658,12 @@ fn rebuilt_files_that_cannot_be_moved_stay_plain_and_the_dataset_is_complete() {
     world.configure(packing);
     world.without(&[2]);
     world.configure(packing);
-    world.run(repack);
-    world.fail(repack);
+    world.run(is!(Repack { .. }));
+    world.fail(is!(Repack { .. }));
     assert_eq!(world.report().result, complete(1));
     assert_eq!(packed(&world), [0, 1, 3]);
     assert!(world.events().contains(&"plain files 1".to_owned()), "{:?}", world.events());
-    assert_eq!(world.log.iter().filter(|action| repack(action)).count(), 1);
+    assert_eq!(found!(world.log, DrainAction::Request(_, DrainRequest::Repack { .. }) => ()).len(), 1);
 }
 
 #[test]
@@ -712,7 +674,7 @@ fn a_file_found_damaged_when_it_is_moved_is_rebuilt_again_or_makes_the_dataset_i
         world.without(&[2]);
         world.configure(packing);
         world.damaged_later.insert(Rank(2));
-        world.run(|action| matches!(action, DrainAction::Request(_, DrainRequest::Repack { .. })));
+        world.run(is!(Repack { .. }));
         if !is_redundant {
             // Another member is lost meanwhile.
             world.prefix.get_mut(&CheckpointId(1)).unwrap().files.remove(&Rank(0));
@@ -722,7 +684,7 @@ fn a_file_found_damaged_when_it_is_moved_is_rebuilt_again_or_makes_the_dataset_i
         assert_eq!(world.prefix[&CheckpointId(1)].files[&Rank(2)], is_redundant);
         let rebuilt: &[Rank] = if is_redundant { &[Rank(2)] } else { &[] };
         assert_eq!(world.report().rebuilt, rebuilt);
-        assert_eq!(world.log.iter().filter(|action| repack(action)).count(), 1);
+        assert_eq!(found!(world.log, DrainAction::Request(_, DrainRequest::Repack { .. }) => ()).len(), 1);
         assert!(world.events().contains(&"plain files 1".to_owned()), "{:?}", world.events());
     }
 }
@@ -749,9 +711,7 @@ fn without_a_container_the_files_are_plain_and_the_log_says_so() {
     assert_eq!(world.report().result, complete(1));
     assert_eq!(packed(&world), [0; 0]);
     assert_eq!(world.events()[..2], ["started 1", "plain files 1"]);
-    let is_container =
-        |action: &&DrainAction| matches!(action, DrainAction::Request(_, DrainRequest::CommitContainer { .. }));
-    assert!(!world.log.iter().any(|action| is_container(&action) || repack(action)));
+    assert!(!world.log.iter().any(is!(CommitContainer { .. } | Repack { .. })));
 }
 
 #[test]
@@ -762,10 +722,9 @@ fn a_partner_packs_the_files_of_a_lost_node_at_a_place_of_their_own() {
     world.bring_down(1);
     world.release();
     assert_eq!(world.report().result, complete(1));
-    let second = |action: &DrainAction| match action {
-        DrainAction::Request(_, DrainRequest::Copy { container, order, .. }) if order.round == 2 => container.clone(),
-        _ => None,
-    };
-    let places: Vec<_> = world.log.iter().filter_map(second).flat_map(|places| places.ranks).collect();
+    let second = found!(world.log,
+        DrainAction::Request(_, DrainRequest::Copy { container, order, .. }) if order.round == 2 => container.clone()
+    );
+    let places: Vec<_> = second.into_iter().flatten().flat_map(|places| places.ranks).collect();
     assert_eq!(places.iter().map(|(rank, place)| (*rank, place.first_chunk)).collect::<Vec<_>>(), [(Rank(1), 1)]);
 }

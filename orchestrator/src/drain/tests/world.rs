@@ -214,8 +214,7 @@ impl World {
     /// Begins, and answers all requests that are not withheld.
     pub(super) fn run(&mut self, withhold: impl Fn(&DrainAction) -> bool + 'static) {
         self.withhold = Box::new(withhold);
-        let actions = self.machine.begin(self.now);
-        self.take_in(actions);
+        self.begin();
         self.answer_all();
     }
 
@@ -272,24 +271,16 @@ impl World {
 
     /// The events so far as short texts.
     pub(super) fn events(&self) -> Vec<String> {
-        let event = |action: &DrainAction| match action {
-            DrainAction::Emit(event) => Some(text(event)),
-            _ => None,
-        };
-        self.log.iter().filter_map(event).collect()
+        found!(self.log, DrainAction::Emit(event) => text(event))
     }
 
     /// The orders of copies so far, as short texts.
     pub(super) fn copies(&self) -> Vec<String> {
-        let copy = |action: &DrainAction| match action {
-            DrainAction::Request(_, DrainRequest::Copy { checkpoint, order, .. }) => {
-                let others = order.on_behalf_of.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-                let only = if order.partners_only { " only" } else { "" };
-                Some(format!("{checkpoint} round {} {}{only} for [{others}]", order.round, order.node))
-            }
-            _ => None,
-        };
-        self.log.iter().filter_map(copy).collect()
+        found!(self.log, DrainAction::Request(_, DrainRequest::Copy { checkpoint, order, .. }) => {
+            let others = order.on_behalf_of.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let only = if order.partners_only { " only" } else { "" };
+            format!("{checkpoint} round {} {}{only} for [{others}]", order.round, order.node)
+        })
     }
 
     pub(super) fn answer_all(&mut self) {

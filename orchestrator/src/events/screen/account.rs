@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::launch::output;
 
 /// The output of a generation. Bytes are those of its files, with line ends and without labels.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OutputAccount {
     directory: PathBuf,
     /// Handed over to be written.
@@ -28,7 +28,7 @@ pub(super) struct Accounts {
 }
 
 /// Output of ranks that is only in their files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputNotShown {
     pub bytes: u64,
     /// There is more, because files cannot be read.
@@ -38,16 +38,6 @@ pub struct OutputNotShown {
 }
 
 impl OutputAccount {
-    fn new(directory: &Path) -> Self {
-        OutputAccount {
-            directory: directory.to_owned(),
-            handed_over: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            hidden: AtomicU64::new(0),
-            complete: AtomicBool::new(false),
-        }
-    }
-
     pub(super) fn hand_over(&self, bytes: u64) {
         self.handed_over.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -87,7 +77,7 @@ impl OutputAccount {
 
 impl Accounts {
     pub(super) fn open(&self, directory: &Path) -> Arc<OutputAccount> {
-        let account = Arc::new(OutputAccount::new(directory));
+        let account = Arc::new(OutputAccount { directory: directory.to_owned(), ..OutputAccount::default() });
         self.all.lock().push(Arc::clone(&account));
         account
     }
@@ -108,7 +98,7 @@ impl Accounts {
 
     fn sum(&self, missing: impl Fn(&OutputAccount) -> (u64, bool)) -> Option<OutputNotShown> {
         let open: Vec<_> = self.all.lock().iter().filter(|account| !account.is_written()).cloned().collect();
-        let mut sum = OutputNotShown { bytes: 0, more: false, directories: Vec::new() };
+        let mut sum = OutputNotShown::default();
         for account in open {
             let (bytes, more) = missing(&account);
             if bytes > 0 || more {

@@ -1,14 +1,12 @@
 //! The supervisor on a resource manager that starts no agent and records the calls.
 
-use std::time::SystemTime;
-
 use futures_util::future::BoxFuture;
 use holdfast_wire::run::AgentReady;
 use holdfast_wire::trust;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::allocation::{AgentSettings, AgentStartError, AllocationIdentity, AllocationRecord, RemoteShell};
+use crate::allocation::{AgentSettings, AgentStartError, AllocationIdentity, AllocationRecord};
 use crate::fleet::roster::RosterChange;
 
 /// Refuses every start and records the calls.
@@ -30,18 +28,6 @@ impl Allocation for Refusing {
 
     fn identity(&self) -> &AllocationIdentity {
         &self.identity
-    }
-
-    fn down_nodes(&self) -> Vec<(NodeName, String)> {
-        Vec::new()
-    }
-
-    fn end(&self) -> Option<SystemTime> {
-        None
-    }
-
-    fn own_node(&self) -> Option<NodeName> {
-        None
     }
 
     fn record(&self) -> AllocationRecord {
@@ -72,14 +58,6 @@ impl Allocation for Refusing {
     fn terminate_agents(&self, agents: &[(NodeName, u32)], _patience: Duration) {
         let agents: Vec<String> = agents.iter().map(|(node, pid)| format!("{node} {pid}")).collect();
         self.note(format!("terminate {}", agents.join(", ")));
-    }
-
-    fn command_prefix(&self, _node: &NodeName) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn remote_shell(&self, _node: &NodeName) -> Option<RemoteShell> {
-        None
     }
 }
 

@@ -12,8 +12,6 @@ use holdfast_model::{CheckpointId, NodeName};
 
 use super::file::{JournalFile, path};
 use super::writer::{JournalWriter, Written};
-use crate::allocation::local::Local;
-use crate::allocation::{AgentSettings, AgentTemplate, Allocation as _};
 use crate::fleet::AgentRecord;
 use crate::job::claim::Claim;
 use crate::job::state::{JobState, Stage, StateChanges, StateError};
@@ -35,11 +33,7 @@ fn machine() -> Machine {
 /// The state of a job that begins in a prefix directory, written.
 fn begun(prefix: &Path, machine: &Machine) -> JobState {
     drop(JobLock::take(prefix, GroupAccess::None).unwrap());
-    let roots = prefix.to_owned();
-    let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.clone(), roots).unwrap();
-    let settings = AgentSettings::of_test_job();
-    let agents = AgentTemplate { settings, trust: holdfast_wire::trust::generate().unwrap(), drains_only: false };
-    let mut state = JobState::new("heat".to_owned(), local.record(), agents);
+    let mut state = JobState::of_test("17", prefix);
     state.snapshot = Some(machine.snapshot());
     state.write(prefix).unwrap();
     state
@@ -68,6 +62,13 @@ fn step(machine: &mut Machine, number: u16) -> StateChanges {
     }
 }
 
+/// Adds the changes to the state and to its journal.
+fn append(journal: &mut JournalFile, state: &mut JobState, changes: StateChanges) -> Result<(), StateError> {
+    state.apply(changes.clone()).unwrap();
+    state.entries += 1;
+    journal.append(state.entries, changes)
+}
+
 /// The part of a state that the tests compare.
 fn content(state: &JobState) -> (u64, Option<crate::relaunch::Snapshot>, Vec<u32>) {
     (state.entries, state.snapshot.clone(), state.running.values().map(|record| record.pid).collect())
@@ -81,10 +82,7 @@ fn a_journal_cut_off_at_any_byte_is_read_to_its_last_complete_entry() {
     let mut journal = JournalFile::begin(base.path(), &state).unwrap();
     let mut known = vec![(journal.bytes, content(&state))];
     for number in 0..5 {
-        let changes = step(&mut machine, number);
-        state.apply(changes.clone()).unwrap();
-        state.entries += 1;
-        journal.append(state.entries, changes).unwrap();
+        append(&mut journal, &mut state, step(&mut machine, number)).unwrap();
         known.push((journal.bytes, content(&state)));
     }
     journal.sync().unwrap();
@@ -119,10 +117,7 @@ fn go_on(prefix: &Path, last: u16) -> Result<(), StateError> {
     state.replace(prefix)?;
     let mut journal = JournalFile::begin(prefix, &state)?;
     for number in u16::try_from(entries).unwrap()..last {
-        let changes = step(&mut machine, number);
-        state.apply(changes.clone()).unwrap();
-        state.entries += 1;
-        journal.append(state.entries, changes)?;
+        append(&mut journal, &mut state, step(&mut machine, number))?;
         journal.sync()?;
     }
     Ok(())
@@ -175,19 +170,13 @@ fn a_state_that_was_replaced_before_its_journal_is_read_once() {
     let mut state = begun(base.path(), &machine);
     let mut journal = JournalFile::begin(base.path(), &state).unwrap();
     for number in 0..3 {
-        let changes = step(&mut machine, number);
-        state.apply(changes.clone()).unwrap();
-        state.entries += 1;
-        journal.append(state.entries, changes).unwrap();
+        append(&mut journal, &mut state, step(&mut machine, number)).unwrap();
     }
     // Killed between the two: the journal's entries are in the state.
     state.replace(base.path()).unwrap();
     assert_eq!(content(&JobState::read(base.path()).unwrap().unwrap()), content(&state));
     let mut journal = JournalFile::begin(base.path(), &state).unwrap();
-    let changes = step(&mut machine, 3);
-    state.apply(changes.clone()).unwrap();
-    state.entries += 1;
-    journal.append(state.entries, changes).unwrap();
+    append(&mut journal, &mut state, step(&mut machine, 3)).unwrap();
     assert_eq!(content(&JobState::read(base.path()).unwrap().unwrap()), content(&state));
 }
 

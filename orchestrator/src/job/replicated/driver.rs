@@ -24,6 +24,7 @@ use super::super::release::release;
 use super::super::reporter::Reporter;
 use super::super::restart_choice;
 use super::super::settings;
+use super::super::settings_in_force;
 use super::super::shell::{JobShell, RunOptions};
 use super::super::signals::Signals;
 use super::super::site::{self, CommandContext};
@@ -107,9 +108,10 @@ struct EndedJob {
 }
 
 impl Job<'_> {
-    async fn run(self, opened: Opened, reporter: Reporter, shell: &mut JobShell<'_>) -> Result<EndedJob, RunError> {
+    async fn run(self, opened: Opened, mut reporter: Reporter, shell: &mut JobShell<'_>) -> Result<EndedJob, RunError> {
         let Job { replicated, directory, began } = self;
         let (spec, prefix) = (shell.spec, &*shell.prefix);
+        reporter.log(&settings_in_force::event(spec, None));
         let Opened { allocation, placement, mut state, claim, took_over } = opened;
         let clock = Clock::since(unix_now());
         let agents = shell.supervisor(&allocation, &state, clock)?;

@@ -132,13 +132,11 @@ impl RankReports for StepReports<'_> {
 mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
-    use crate::launch::registry::registered;
-    use crate::spec::{Environment, JobSpec};
+    use crate::spec::JobSpec;
     use std::path::Path;
 
     fn plan(sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
-        let spec =
-            JobSpec::parse("run: {command: [./app, --fast]}\n", "job.yaml", &Environment::empty(registered())).unwrap();
+        let spec = JobSpec::of_test("run: {command: [./app, --fast]}\n");
         let nodes = vec![node("node2", &[1]), node("node0", &[0]), node("node1", &[])];
         launch(&LocalLauncher, &spec.steps[0].run, nodes, sockets, Path::new("/g"))
     }

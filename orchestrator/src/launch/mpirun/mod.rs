@@ -273,13 +273,11 @@ impl Supervision for MpirunSupervision {
 mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
-    use crate::launch::registry::registered;
-    use crate::spec::{Environment, JobSpec};
+    use crate::spec::JobSpec;
     use std::path::Path;
 
     fn plan(dialect: Dialect, holdfast: &str, directory: &Path) -> Result<StepPlan, LaunchError> {
-        let mut spec =
-            JobSpec::from_command(&["./app".to_owned(), "-x".to_owned()], &Environment::empty(registered())).unwrap();
+        let mut spec = JobSpec::of_test("run: {command: [./app, -x]}\n");
         spec.steps[0].run.launcher_options = vec!["--verbose".to_owned()];
         spec.steps[0].run.env.insert("TOKEN".to_owned(), "secret".to_owned());
         let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];
@@ -298,7 +296,7 @@ mod tests {
     fn plain_mpirun_gets_the_usable_hosts_and_the_variables() {
         let text = "allocation: {hosts: [n1, user@n2, n3], exclude: n2, ssh: {program: /opt/holdfast}}\n\
                     run: {command: [./app], nodes: 2, ranks_per_node: 3, env: {TOKEN: x, OMPI_MCA_btl: self}}\n";
-        let spec = JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap();
+        let spec = JobSpec::of_test(text);
         let options = |dialect| {
             let hosts = usable_hosts(&spec.allocation);
             let (program, holdfast, on_nodes) = ("/bin/mpirun".into(), "/h".into(), "/h".into());

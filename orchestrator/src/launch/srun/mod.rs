@@ -136,13 +136,12 @@ impl Supervision for SrunSupervision {
 mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
-    use crate::launch::registry::registered;
-    use crate::spec::{Environment, JobSpec};
+    use crate::spec::JobSpec;
     use holdfast_model::Rank;
     use std::path::Path;
 
     fn plan(directory: &Path, sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
-        let spec = JobSpec::from_command(&["./app".to_owned()], &Environment::empty(registered())).unwrap();
+        let spec = JobSpec::of_test("run: {command: [./app]}\n");
         let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];
         let launcher = SrunLauncher { cpus_per_task: Some("4".to_owned()) };
         launch(&launcher, &spec.steps[0].run, nodes, sockets, directory)
@@ -172,7 +171,7 @@ mod tests {
     #[test]
     fn nodes_with_their_usual_number_of_ranks_are_not_overcommitted() {
         let base = tempfile::tempdir().unwrap();
-        let spec = JobSpec::from_command(&["./app".to_owned()], &Environment::empty(registered())).unwrap();
+        let spec = JobSpec::of_test("run: {command: [./app]}\n");
         let nodes = vec![node("n2", &[0]), node("n5", &[1])];
         let sockets = [("n2", "/t/agent.sock"), ("n5", "/t/agent.sock")];
         let plan = launch(&SrunLauncher::default(), &spec.steps[0].run, nodes, &sockets, base.path()).unwrap();

@@ -321,13 +321,12 @@ fn append_output(directory: &Path, rank: Rank, errors: bool, bytes: &[u8]) -> Re
 mod tests {
     use super::*;
     use crate::launch::fixtures::{details, launch, node};
-    use crate::launch::registry::registered;
-    use crate::spec::{Environment, JobSpec};
+    use crate::spec::JobSpec;
 
     fn plan() -> StepPlan {
         let text =
             "allocation: {hosts: [n1, ben@n2, n3], ssh: {program: /opt/holdfast}}\nrun: {command: [./app, --fast]}\n";
-        let spec = JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap();
+        let spec = JobSpec::of_test(text);
         let launcher = SshLauncher::new(ssh::targets(&spec.allocation, "anna").unwrap());
         let nodes = vec![node("n3", &[0, 2]), node("n1", &[]), node("n2", &[1])];
         let sockets = [("n1", "/s/n1"), ("n2", "/s/n2"), ("n3", "/s/n3")];

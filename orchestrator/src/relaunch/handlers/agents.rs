@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use holdfast_model::{Generation, NodeName};
+use holdfast_model::Generation;
 
 use crate::allocation::AgentPresence;
 use crate::events::LogEvent;
@@ -35,14 +35,12 @@ impl Machine {
 
     pub(super) fn agent_ready(
         &mut self,
-        name: &NodeName,
+        position: u32,
         address: SocketAddr,
         adopted: Option<Generation>,
         out: &mut Vec<Action>,
     ) {
-        let Some(position) = self.position(name) else {
-            return;
-        };
+        let name = self.name(position);
         let known = self.state.nodes[position as usize].address;
         match &self.state.nodes[position as usize].status {
             NodeStatus::Down { .. } => {
@@ -57,7 +55,7 @@ impl Machine {
             _ => {}
         }
         // Its loss was received together with this: another start of the agent would end it.
-        out.retain(|action| !matches!(action, Action::StartAgent { node } if node == name));
+        out.retain(|action| !matches!(action, Action::StartAgent { node } if *node == name));
         self.contacts.forget(position);
         self.contacts.answered(position);
         self.set_status(position, NodeStatus::Healthy);
@@ -109,14 +107,11 @@ impl Machine {
     pub(super) fn agent_unfit(
         &mut self,
         now: Duration,
-        name: &NodeName,
+        position: u32,
         address: SocketAddr,
         fault: String,
         out: &mut Vec<Action>,
     ) {
-        let Some(position) = self.position(name) else {
-            return;
-        };
         self.set_address(position, address);
         if self.state.nodes[position as usize].is_down() {
             return self.fence(position, out);
@@ -128,14 +123,11 @@ impl Machine {
     pub(super) fn agent_start_failed(
         &mut self,
         now: Duration,
-        name: &NodeName,
+        position: u32,
         reason: String,
         node_lost: bool,
         out: &mut Vec<Action>,
     ) {
-        let Some(position) = self.position(name) else {
-            return;
-        };
         if !self.state.nodes[position as usize].is_starting() {
             return;
         }
@@ -148,15 +140,9 @@ impl Machine {
         }
     }
 
-    pub(super) fn agent_lost(&mut self, now: Duration, name: &NodeName, reason: String, out: &mut Vec<Action>) {
-        if let Some(position) = self.position(name) {
-            self.agent_is_lost(now, position, reason, &AgentPresence::Ended, out);
-        }
-    }
-
     /// The agent has ended, or was silent for too long. The generation goes on while the agent is restarted: its ranks
     /// may be unaffected.
-    fn agent_is_lost(
+    pub(super) fn agent_lost(
         &mut self,
         now: Duration,
         position: u32,
@@ -194,14 +180,11 @@ impl Machine {
     pub(super) fn poll_answered(
         &mut self,
         now: Duration,
-        name: &NodeName,
+        position: u32,
         sent: Duration,
         fault: Option<String>,
         out: &mut Vec<Action>,
     ) {
-        let Some(position) = self.position(name) else {
-            return;
-        };
         if !self.note_contact(position, out) {
             return;
         }
@@ -226,17 +209,10 @@ impl Machine {
     }
 
     /// The node is down until the drain: its agent reported no fault.
-    pub(super) fn health_test_failed(&mut self, now: Duration, name: &NodeName, fault: String, out: &mut Vec<Action>) {
-        let Some(position) = self.position(name).filter(|at| !self.state.nodes[*at as usize].is_down()) else {
-            return;
-        };
-        self.set_down(now, position, DownReason::Health { fault }, out);
-        self.state.nodes.change(position).failed_test = true;
-    }
-
-    pub(super) fn node_down(&mut self, now: Duration, name: &NodeName, reason: DownReason, out: &mut Vec<Action>) {
-        if let Some(position) = self.position(name) {
-            self.set_down(now, position, reason, out);
+    pub(super) fn health_test_failed(&mut self, now: Duration, position: u32, fault: String, out: &mut Vec<Action>) {
+        if !self.state.nodes[position as usize].is_down() {
+            self.set_down(now, position, DownReason::Health { fault }, out);
+            self.state.nodes.change(position).failed_test = true;
         }
     }
 
@@ -334,20 +310,18 @@ impl Machine {
     fn give_up_silent(&mut self, now: Duration, position: u32, out: &mut Vec<Action>) {
         if let Some(reason) = self.contacts.given_up(position, self.count.healthy, &self.config) {
             let presence = self.contacts.suspects.get(&position).and_then(|suspicion| suspicion.presence.clone());
-            self.agent_is_lost(now, position, reason, &presence.unwrap_or(AgentPresence::Present), out);
+            self.agent_lost(now, position, reason, &presence.unwrap_or(AgentPresence::Present), out);
         }
     }
 
     pub(super) fn agent_checked(
         &mut self,
         now: Duration,
-        name: &NodeName,
+        position: u32,
         presence: AgentPresence,
         out: &mut Vec<Action>,
     ) {
-        if let Some(position) = self.position(name)
-            && let Some(suspicion) = self.contacts.suspects.get_mut(&position)
-        {
+        if let Some(suspicion) = self.contacts.suspects.get_mut(&position) {
             suspicion.presence = Some(presence);
             self.give_up_silent(now, position, out);
         }

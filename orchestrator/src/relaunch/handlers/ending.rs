@@ -335,10 +335,7 @@ impl Machine {
         self.state.unanswered.replace(left);
     }
 
-    pub(super) fn ranks_killed(&mut self, name: &NodeName, generation: Generation, out: &mut Vec<Action>) {
-        let Some(position) = self.position(name) else {
-            return;
-        };
+    pub(super) fn ranks_killed(&mut self, position: u32, generation: Generation, out: &mut Vec<Action>) {
         let current = self.generation();
         if self.note_contact(position, out)
             && matches!(self.state.head.phase, Phase::Ending { .. })

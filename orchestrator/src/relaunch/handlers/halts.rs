@@ -17,6 +17,7 @@ use crate::relaunch::action::Action;
 use crate::relaunch::machine::Machine;
 use crate::relaunch::running_halt::{HaltCause, HaltStage, RunningHalt};
 use crate::relaunch::snapshot::Phase;
+use crate::spec::quantity::whole_millis;
 
 /// The supervisor of a step reports its start within this time. A step that has not started then, because its launcher
 /// waits for something, has no ranks that could take a checkpoint.
@@ -106,7 +107,7 @@ impl Machine {
             None => {
                 let within = until.saturating_sub(now);
                 let (generation, reason) = (facts.generation, reason.clone());
-                self.record(LogEvent::HaltRequested { generation, reason, within_ms: millis(within) }, out);
+                self.record(LogEvent::HaltRequested { generation, reason, within_ms: whole_millis(within) }, out);
             }
         }
         if let Some(active) = &mut self.state.active {
@@ -150,7 +151,7 @@ impl Machine {
         let Some(halt) = active.facts.halt.as_mut() else { return };
         halt.stage = HaltStage::Terminating { until };
         let reason = halt.reason.clone();
-        let within_ms = millis(until.saturating_sub(now));
+        let within_ms = whole_millis(until.saturating_sub(now));
         self.record(LogEvent::RanksTerminated { generation, reason: reason.clone(), within_ms }, out);
         self.send_terminate(out);
         if until <= now {
@@ -242,8 +243,4 @@ impl Machine {
             out.push(Action::RequestHalt { generation: self.generation(), to: self.name(leader), reason });
         }
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -22,6 +22,7 @@ use super::action::Action;
 use super::event::Event;
 use super::machine::Machine;
 use super::snapshot::Phase;
+use crate::allocation::AgentPresence;
 
 mod agents;
 mod ending;
@@ -76,7 +77,7 @@ impl Machine {
             if matches!(self.state.head.phase, Phase::Fresh | Phase::Finished) {
                 break;
             }
-            self.dispatch(now, event, &mut out);
+            let _ = self.dispatch(now, event, &mut out);
             self.advance(now, &mut out);
         }
         if !matches!(self.state.head.phase, Phase::Fresh | Phase::Finished) {
@@ -86,29 +87,42 @@ impl Machine {
         out
     }
 
-    fn dispatch(&mut self, now: Duration, event: Event, out: &mut Vec<Action>) {
+    /// `None`: the event is ignored, because its node is not one of the allocation.
+    fn dispatch(&mut self, now: Duration, event: Event, out: &mut Vec<Action>) -> Option<()> {
         match event {
-            Event::AgentReady { node, address, adopted } => self.agent_ready(&node, address, adopted, out),
-            Event::AgentUnfit { node, address, fault } => self.agent_unfit(now, &node, address, fault, out),
-            Event::AgentStartFailed { node, reason, node_lost } => {
-                self.agent_start_failed(now, &node, reason, node_lost, out);
+            Event::AgentReady { node, address, adopted } => {
+                self.agent_ready(self.position(&node)?, address, adopted, out);
             }
-            Event::AgentLost { node, reason } => self.agent_lost(now, &node, reason, out),
-            Event::PollAnswered { node, sent, fault } => self.poll_answered(now, &node, sent, fault, out),
+            Event::AgentUnfit { node, address, fault } => {
+                self.agent_unfit(now, self.position(&node)?, address, fault, out);
+            }
+            Event::AgentStartFailed { node, reason, node_lost } => {
+                self.agent_start_failed(now, self.position(&node)?, reason, node_lost, out);
+            }
+            Event::AgentLost { node, reason } => {
+                self.agent_lost(now, self.position(&node)?, reason, &AgentPresence::Ended, out);
+            }
+            Event::PollAnswered { node, sent, fault } => {
+                self.poll_answered(now, self.position(&node)?, sent, fault, out);
+            }
             Event::PollsRan { ran } => self.polls_ran(now, ran, out),
-            Event::AgentChecked { node, presence } => self.agent_checked(now, &node, presence, out),
-            Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
+            Event::AgentChecked { node, presence } => self.agent_checked(now, self.position(&node)?, presence, out),
+            Event::NodeDown { node, reason } => self.set_down(now, self.position(&node)?, reason, out),
             Event::ExclusionsChanged { excluded } => self.set_exclusions(now, &excluded, out),
             // A drain also uses nodes that must not get ranks.
             Event::HealthFault { .. } if self.is_over() => {}
-            Event::HealthFault { node, fault } => self.health_test_failed(now, &node, fault, out),
+            Event::HealthFault { node, fault } => {
+                self.health_test_failed(now, self.position(&node)?, fault, out);
+            }
             Event::HaltAnswered { met, silent } => self.halt_answered(now, met, &silent, out),
             Event::BeforeEnded { failure } => self.before_ended(now, failure, out),
             Event::HaltSet { reason, immediate, ends } => self.halt_set(now, reason, immediate, ends, out),
             Event::HaltCleared => self.halt_cleared(out),
-            Event::RunPrepared { node, generation } => self.run_prepared(&node, generation, out),
-            Event::RunRefused { node, generation, reason } => self.run_refused(now, &node, generation, reason, out),
-            Event::RanksKilled { node, generation } => self.ranks_killed(&node, generation, out),
+            Event::RunPrepared { node, generation } => self.run_prepared(self.position(&node)?, generation, out),
+            Event::RunRefused { node, generation, reason } => {
+                self.run_refused(now, self.position(&node)?, generation, reason, out);
+            }
+            Event::RanksKilled { node, generation } => self.ranks_killed(self.position(&node)?, generation, out),
             Event::StepStarted { generation } => self.note_fact(generation, |active| active.facts.started = true),
             Event::LaunchFailed { generation, reason, obstacle } => {
                 self.launch_failed(now, generation, reason, obstacle, out);
@@ -173,6 +187,7 @@ impl Machine {
             Event::AllocationEnd { end } => self.allocation_end(now, end, out),
             Event::Tick => {}
         }
+        Some(())
     }
 
     /// Handles what is due by the time alone.

@@ -211,10 +211,7 @@ impl Machine {
         out.push(Action::Prepare { generation, placement: self.current_placement(), to });
     }
 
-    pub(super) fn run_prepared(&mut self, name: &NodeName, generation: Generation, out: &mut Vec<Action>) {
-        let Some(position) = self.position(name) else {
-            return;
-        };
+    pub(super) fn run_prepared(&mut self, position: u32, generation: Generation, out: &mut Vec<Action>) {
         let current = self.state.head.generation;
         if self.note_contact(position, out) && self.state.head.phase == Phase::Preparing && generation == current {
             self.state.waiting.remove(position);
@@ -224,14 +221,14 @@ impl Machine {
     pub(super) fn run_refused(
         &mut self,
         now: Duration,
-        name: &NodeName,
+        position: u32,
         generation: Generation,
         reason: String,
         out: &mut Vec<Action>,
     ) {
         // The refusal of an older generation is intended.
         if generation == self.generation() && !self.is_over() {
-            self.node_down(now, name, DownReason::Refused { reason }, out);
+            self.set_down(now, position, DownReason::Refused { reason }, out);
         }
     }
 

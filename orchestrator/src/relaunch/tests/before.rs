@@ -12,11 +12,7 @@ fn with_before(nodes: usize, needed: u32) -> World {
 
 /// The nodes of each request to run the commands.
 fn runs(world: &World) -> Vec<usize> {
-    let run = |action: &Action| match action {
-        Action::RunBefore { on } => Some(on.len()),
-        _ => None,
-    };
-    world.actions.iter().filter_map(run).collect()
+    found!(world.actions, Action::RunBefore { on } => on.len())
 }
 
 fn failed_on(nodes: &[usize]) -> Option<BeforeFailure> {

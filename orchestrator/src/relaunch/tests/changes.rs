@@ -164,11 +164,7 @@ fn agents_that_come_up_together_cost_one_message_for_all() {
         adopted: (node != 3).then_some(Generation(1)),
     };
     let updates = |actions: &[Action]| -> Vec<(usize, usize)> {
-        let update = |action: &Action| match action {
-            Action::UpdatePeers { addresses, to, .. } => Some((addresses.len(), to.len())),
-            _ => None,
-        };
-        actions.iter().filter_map(update).collect()
+        found!(actions, Action::UpdatePeers { addresses, to, .. } => (addresses.len(), to.len()))
     };
     let actions = world.machine.handle_all(world.now, [2, 3].map(ready));
     assert_eq!(updates(&actions), [], "the leader is not up, and its last address is out of date");
@@ -182,10 +178,7 @@ fn agents_that_come_up_together_cost_one_message_for_all() {
 fn a_waiting_drain_is_updated_with_nodes_that_went_down_meanwhile() {
     let mut world = World::running_with(Config { halt_grace: ms(0), ..config(6, 4) });
     world.only(Event::Signal { name: "SIGTERM".into() });
-    for node in 0..4 {
-        world.only(Event::RanksKilled { node: name(node), generation: Generation(1) });
-        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
-    }
+    world.all_ranks_are_killed();
     let drain = world.actions.iter().find(|action| matches!(action, Action::Drain { .. })).cloned().unwrap();
     let mut held = HeldActions::new(Generation(1));
     held.admit(1, vec![drain]);

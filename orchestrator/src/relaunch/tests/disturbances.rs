@@ -23,11 +23,7 @@ fn refused(world: &mut World, obstacle: Obstacle) {
 
 /// How long the launches of a series wait, and whether the generation before counts.
 fn spaced(world: &World) -> Vec<(u64, bool)> {
-    let spaced = |action: &Action| match action {
-        Action::Record(LogEvent::LaunchSpaced { millis, counts, .. }) => Some((*millis / 1000, *counts)),
-        _ => None,
-    };
-    world.actions.iter().filter_map(spaced).collect()
+    found!(world.actions, Action::Record(LogEvent::LaunchSpaced { millis, counts, .. }) => (*millis / 1000, *counts))
 }
 
 fn times_asked(world: &World) -> usize {
@@ -160,8 +156,7 @@ fn a_machine_that_takes_over_asks_the_manager_again() {
     let mut world = World::running();
     world.denial = None;
     refused(&mut world, Obstacle::UnknownAllocation);
-    let snapshot = world.machine.snapshot();
-    world.machine = Machine::restore(world.machine.config().clone(), snapshot).unwrap();
+    world.machine = world.twin();
     world.begin();
     assert_eq!(times_asked(&world), 2);
 }

@@ -298,13 +298,8 @@ fn ranks_that_wait_for_others_are_reported_once_and_nothing_is_ended() {
         let waiting = Some(WaitingRanks { call, ranks, waits_for: ms(millis) });
         Event::RanksWait { node: name(at), generation, waiting }
     };
-    let reported = |world: &World| {
-        let waits = world.actions.iter().filter_map(|action| match action {
-            Action::Record(LogEvent::RanksWait { wait, .. }) => Some(wait.to_string()),
-            _ => None,
-        });
-        waits.collect::<Vec<String>>()
-    };
+    let reported =
+        |world: &World| found!(world.actions, Action::Record(LogEvent::RanksWait { wait, .. }) => wait.to_string());
     // `health.waiting_after: none`.
     let mut world = World::running_with(Config { waiting_after: None, ..config(6, 4) });
     world.happens(wait(0, 2000));

@@ -50,11 +50,7 @@ fn ranks_stay_on_an_excluded_node_until_their_generation_ends_and_its_agent_stay
     assert_eq!(world.generation(), Generation(1));
     world.dies(3);
     assert_eq!(world.homes(), ["n0", "n4", "n2", "n5"]);
-    let last = world.actions.iter().rev().find_map(|action| match action {
-        Action::Prepare { placement, .. } => Some(placement.clone()),
-        _ => None,
-    });
-    assert!(last.unwrap().nodes.iter().any(|node| node.name == name(1)), "its cache can be used");
+    assert!(world.is_in_last_placement(1), "its cache can be used");
 }
 
 #[test]
@@ -118,9 +114,8 @@ fn a_node_that_is_excluded_while_its_agent_starts_is_not_waited_for() {
 fn an_orchestrator_that_takes_over_finds_the_exclusions_and_applies_those_made_meanwhile() {
     let mut world = World::running();
     world.happens(event(&[4], false));
-    let snapshot = serde_json::to_string(&world.machine.snapshot()).unwrap();
     let config = Config { excluded: excluded(&[2, 4], true), ..config(6, 4) };
-    world.machine = Machine::restore(config, serde_json::from_str(&snapshot).unwrap()).unwrap();
+    world.machine = world.twin_with(config);
     world.now += ms(1000);
     world.begin();
     assert_eq!(world.causes(), [EndCause::Excluded { nodes: vec![name(2)] }]);

@@ -3,6 +3,7 @@
 
 use crate::events::{DrainResult, EndCause, LogEvent, StopReason};
 use holdfast_model::{Generation, NodeName, RankEnd};
+use std::time::Duration;
 
 use super::world::{World, address, config, ms, name};
 use crate::exit;
@@ -34,15 +35,19 @@ fn set(reason: &str) -> Event {
 
 /// The reasons of all requests to halt, in order.
 fn requests(world: &World) -> Vec<(NodeName, Option<String>)> {
-    let request = |action: &Action| match action {
-        Action::RequestHalt { to, reason, .. } => Some((to.clone(), reason.clone())),
-        _ => None,
-    };
-    world.actions.iter().filter_map(request).collect()
+    found!(world.actions, Action::RequestHalt { to, reason, .. } => (to.clone(), reason.clone()))
 }
 
 fn terminated(world: &World) -> usize {
     world.actions.iter().filter(|action| matches!(action, Action::TerminateRanks { .. })).count()
+}
+
+/// They are sent SIGTERM after this time, and not before.
+fn terminates_after(world: &mut World, time: Duration) {
+    world.passes(time - ms(100));
+    assert_eq!(terminated(world), 0);
+    world.passes(ms(200));
+    assert_eq!(terminated(world), 1);
 }
 
 fn killed(world: &World) -> bool {
@@ -94,10 +99,7 @@ fn a_launcher_that_reports_halted_ranks_as_failed_does_not_make_the_halt_a_failu
 fn ranks_that_reach_no_checkpoint_are_terminated_after_the_grace_and_killed_after_as_long_again() {
     let mut world = joined();
     signal(&mut world);
-    world.passes(ms(59_900));
-    assert_eq!(terminated(&world), 0);
-    world.passes(ms(200));
-    assert_eq!(terminated(&world), 1);
+    terminates_after(&mut world, ms(60_000));
     world.passes(ms(59_800));
     assert!(!killed(&world));
     world.passes(ms(200));
@@ -174,10 +176,7 @@ fn the_third_signal_ends_everything_at_once() {
 fn only_the_third_signal_cancels_the_drain() {
     let mut world = World::running_with(Config { halt_grace: ms(0), ..config(6, 4) });
     world.only(Event::Signal { name: "SIGINT".into() });
-    for node in 0..4 {
-        world.only(Event::RanksKilled { node: name(node), generation: FIRST });
-        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
-    }
+    world.all_ranks_are_killed();
     assert_eq!(world.machine.explain().phase, Activity::Draining);
     world.only(Event::Signal { name: "SIGINT".into() });
     assert_eq!(world.machine.explain().phase, Activity::Draining);
@@ -243,10 +242,7 @@ fn conditions_are_ignored_once_the_application_has_called_finalize() {
 fn a_condition_about_a_later_time_leaves_the_ranks_that_time_for_a_checkpoint() {
     let mut world = joined_with(Config { halt_grace: ms(10_000), ..config(6, 4) });
     world.happens(Event::HaltSet { reason: "before".into(), immediate: false, ends: Some(300) });
-    world.passes(ms(289_900));
-    assert_eq!(terminated(&world), 0);
-    world.passes(ms(200));
-    assert_eq!(terminated(&world), 1);
+    terminates_after(&mut world, ms(290_000));
 }
 
 fn limited() -> Config {
@@ -260,10 +256,7 @@ fn before_the_end_of_the_allocation_the_ranks_are_halted_then_terminated_then_ki
     assert_eq!(requests(&world), []);
     world.passes(ms(200));
     assert_eq!(requests(&world).len(), 1);
-    world.passes(ms(19_800));
-    assert_eq!(terminated(&world), 0);
-    world.passes(ms(200));
-    assert_eq!(terminated(&world), 1);
+    terminates_after(&mut world, ms(19_900));
     world.passes(ms(19_800));
     assert!(!killed(&world));
     world.passes(ms(200));
@@ -306,10 +299,8 @@ fn a_signal_leaves_no_more_time_than_there_is() {
     let mut world = joined_with(Config { halt_grace: ms(600_000), ..limited() });
     world.passes(ms(700_000));
     signal(&mut world);
-    world.passes(ms(99_900));
-    assert_eq!(terminated(&world), 0);
-    world.passes(ms(200));
-    assert_eq!(terminated(&world), 1, "half of the time is kept for SIGTERM");
+    // Half of the time is kept for SIGTERM.
+    terminates_after(&mut world, ms(100_000));
     world.passes(ms(100_000));
     assert!(killed(&world));
 }
@@ -348,13 +339,12 @@ fn the_event_log_has_each_stage_of_a_halt() {
     let mut world = joined();
     signal(&mut world);
     world.passes(ms(120_200));
-    let stages = world.actions.iter().filter_map(|action| match action {
-        Action::Record(LogEvent::HaltRequested { within_ms, .. }) => Some(("requested", *within_ms)),
-        Action::Record(LogEvent::RanksTerminated { within_ms, .. }) => Some(("terminated", *within_ms)),
-        Action::Record(LogEvent::GenerationEnding { .. }) => Some(("killed", 0)),
-        _ => None,
-    });
-    assert_eq!(stages.collect::<Vec<_>>(), [("requested", 60_000), ("terminated", 60_000), ("killed", 0)]);
+    let stages = found!(world.actions,
+        Action::Record(LogEvent::HaltRequested { within_ms, .. }) => ("requested", *within_ms),
+        Action::Record(LogEvent::RanksTerminated { within_ms, .. }) => ("terminated", *within_ms),
+        Action::Record(LogEvent::GenerationEnding { .. }) => ("killed", 0)
+    );
+    assert_eq!(stages, [("requested", 60_000), ("terminated", 60_000), ("killed", 0)]);
 }
 
 #[test]

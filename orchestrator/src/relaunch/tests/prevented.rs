@@ -30,11 +30,7 @@ fn a_spare_takes_the_ranks_of_a_node_that_cannot_write_and_the_agent_of_that_nod
     assert_eq!(world.causes(), [cause(&[1])]);
     assert_eq!(world.homes(), ["n0", "n4", "n2", "n3"]);
     assert!(!is_down(&world, 1));
-    let last = world.actions.iter().rev().find_map(|action| match action {
-        Action::Prepare { placement, .. } => Some(placement.clone()),
-        _ => None,
-    });
-    assert!(last.unwrap().nodes.iter().any(|node| node.name == name(1)), "its cache can be used");
+    assert!(world.is_in_last_placement(1), "its cache can be used");
     // The user's list of excluded nodes does not bring it back.
     world.happens(Event::ExclusionsChanged { excluded: Default::default() });
     assert_eq!(world.machine.explain().nodes[1].excluded.as_ref().unwrap().reason, "no space left");

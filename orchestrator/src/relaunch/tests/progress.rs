@@ -23,39 +23,26 @@ fn seen() -> Option<ProgressFound> {
 
 /// The progress of each generation that ended, and the number of those without.
 fn recorded(world: &World) -> Vec<(Option<GenerationProgress>, u32)> {
-    let ended = |action: &Action| match action {
-        Action::Record(LogEvent::GenerationEnded { progress, without_progress, .. }) => {
-            Some((progress.clone(), *without_progress))
-        }
-        _ => None,
-    };
-    world.actions.iter().filter_map(ended).collect()
+    found!(world.actions, Action::Record(LogEvent::GenerationEnded { progress, without_progress, .. }) => {
+        (progress.clone(), *without_progress)
+    })
 }
 
 fn checks(world: &World) -> Vec<Generation> {
-    let check = |action: &Action| match action {
-        Action::CheckProgress { generation } => Some(*generation),
-        _ => None,
-    };
-    world.actions.iter().filter_map(check).collect()
+    found!(world.actions, Action::CheckProgress { generation } => *generation)
 }
 
 #[test]
 fn where_nothing_shows_progress_its_lack_is_not_counted() {
-    let unobserved = Config { no_progress_limit: 1, source_reports_progress: false, ..config(9, 4) };
-    let mut world = World::running_with(unobserved);
+    let unobserved = || Config { no_progress_limit: 1, source_reports_progress: false, ..config(9, 4) };
+    let mut world = World::running_with(unobserved());
     world.dies(0);
     world.dies_later(1);
     assert_eq!(world.machine.explain().phase, Activity::Running);
     assert_eq!(recorded(&world), [(None, 0), (None, 0)]);
     assert!(world.machine.may_have_made_progress() && !world.machine.made_progress());
     // `progress` in the spec shows it, whatever the source is.
-    let mut world = World::running_with(Config {
-        no_progress_limit: 1,
-        source_reports_progress: false,
-        checks_progress: true,
-        ..config(9, 4)
-    });
+    let mut world = World::running_with(Config { checks_progress: true, ..unobserved() });
     world.progress = Some(ProgressFound::NoProgress);
     world.dies(0);
     assert!(matches!(world.stop(), StopReason::NoProgress { generations: 1, .. }));
@@ -146,8 +133,7 @@ fn an_orchestrator_that_takes_over_repeats_the_check() {
     let mut world = checked(3);
     world.progress = None;
     world.dies(0);
-    let text = serde_json::to_string(&world.machine.snapshot()).unwrap();
-    world.machine = Machine::restore(world.machine.config().clone(), serde_json::from_str(&text).unwrap()).unwrap();
+    world.machine = world.twin();
     world.progress = seen();
     world.begin();
     assert_eq!(checks(&world), [Generation(1), Generation(1)]);

@@ -44,14 +44,7 @@ fn two_nodes_lost_one_after_another_cost_two_relaunches() {
     world.checkpoint(1);
     world.dies_later(3);
     assert_eq!(world.homes(), ["n4", "n1", "n2", "n5"]);
-    let leaders: Vec<NodeName> = world
-        .actions
-        .iter()
-        .filter_map(|action| match action {
-            Action::Launch { placement, .. } => Some(placement.leader.clone()),
-            _ => None,
-        })
-        .collect();
+    let leaders = found!(world.actions, Action::Launch { placement, .. } => placement.leader.clone());
     assert_eq!(leaders, [name(0), name(1), name(1)], "the leader is the run's first node");
 }
 
@@ -140,11 +133,7 @@ fn a_silent_node_is_down_when_its_agent_cannot_be_restarted_in_time() {
 
 /// Starts of agents since the actions were cleared, by node.
 fn starts(world: &World) -> Vec<NodeName> {
-    let start = |action: &Action| match action {
-        Action::StartAgent { node } => Some(node.clone()),
-        _ => None,
-    };
-    world.actions.iter().filter_map(start).collect()
+    found!(world.actions, Action::StartAgent { node } => node.clone())
 }
 
 fn logged(world: &World, event: fn(&LogEvent) -> bool) -> usize {
@@ -258,12 +247,11 @@ fn nodes_that_failed_a_test_of_the_site_are_drained_and_get_no_ranks() {
         world.happens(Event::HealthFault { node: name(node), fault: "exit code 3".to_owned() });
     }
     assert!(world.drained());
-    let drain = world.actions.iter().find_map(|action| match action {
-        Action::Drain { healthy, starting, down, .. } => Some((healthy.len(), starting.len(), down.len())),
-        _ => None,
+    let drains = found!(world.actions, Action::Drain { healthy, starting, down, .. } => {
+        (healthy.len(), starting.len(), down.len())
     });
     // With three of them left, too few are left for a launch.
-    assert_eq!(drain, Some((3, 3, 0)));
+    assert_eq!(drains, [(3, 3, 0)]);
     // What is found later does not take a node from the drain.
     let later = Event::HealthFault { node: name(1), fault: "exit code 3".to_owned() };
     assert_eq!(world.only(later), []);
@@ -285,11 +273,8 @@ fn with_too_few_nodes_left_the_loop_stops_and_drains_with_those_that_are_left() 
     world.dies(2);
     assert_eq!(*world.stop(), StopReason::TooFewNodes { healthy: 3, needed: 4 });
     assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
-    let drain = world.actions.iter().find_map(|action| match action {
-        Action::Drain { healthy, down, .. } => Some((healthy.len(), down.clone())),
-        _ => None,
-    });
-    assert_eq!(drain, Some((3, vec![name(2)])));
+    let drains = found!(world.actions, Action::Drain { healthy, down, .. } => (healthy.len(), down.clone()));
+    assert_eq!(drains, [(3, vec![name(2)])]);
 }
 
 #[test]
@@ -362,11 +347,7 @@ fn preparing() -> Machine {
 /// The exit code and the message, after a drain that found nothing.
 fn end_of(machine: &mut Machine) -> (u8, String) {
     let actions = machine.handle(ms(5), Event::Drained { result: DrainResult::Nothing, unplaced: Vec::new() });
-    let outcome = actions.into_iter().find_map(|action| match action {
-        Action::Finish(outcome) => Some(outcome),
-        _ => None,
-    });
-    let outcome = outcome.unwrap();
+    let outcome = found!(actions, Action::Finish(outcome) => outcome)[0];
     (outcome.exit_code(), outcome.to_string())
 }
 
@@ -391,12 +372,9 @@ fn a_job_whose_nodes_are_all_unfit_is_not_retried_in_another_allocation() {
         actions = machine.handle(ms(1), Event::AgentUnfit { node: name(node), address, fault });
         fenced += actions.iter().filter(|action| matches!(action, Action::FenceNode { address: Some(_), .. })).count();
     }
-    let outcome = actions.iter().find_map(|action| match action {
-        Action::Finish(outcome) => Some(outcome),
-        _ => None,
-    });
-    assert_eq!(outcome.unwrap().exit_code(), exit::UNAVAILABLE);
-    assert!(outcome.unwrap().to_string().contains("/ssd"));
+    let outcome = found!(actions, Action::Finish(outcome) => outcome)[0];
+    assert_eq!(outcome.exit_code(), exit::UNAVAILABLE);
+    assert!(outcome.to_string().contains("/ssd"));
     assert_eq!(fenced, 4, "their agents are up");
 }
 
@@ -484,11 +462,7 @@ fn near_the_end_of_the_allocation_the_ranks_are_killed_to_leave_time_for_the_dra
 fn agents_that_are_busy_during_the_drain_are_not_restarted() {
     let mut world = World::running_with(Config { halt_grace: ms(0), ..config(6, 4) });
     world.only(Event::Signal { name: "SIGTERM".into() });
-    for node in 0..4 {
-        let generation = world.generation();
-        world.only(Event::RanksKilled { node: name(node), generation });
-        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
-    }
+    world.all_ranks_are_killed();
     world.actions.clear();
     world.silent.extend((0..6).map(name));
     world.passes(ms(30_000));
@@ -517,9 +491,7 @@ fn the_drain_begins_when_the_directories_that_a_restart_supersedes_are_recorded(
     world.passes(ms(60_000));
     assert!(!world.drained(), "the action is under way");
     // An orchestrator that takes over does not know how far it came.
-    let text = serde_json::to_string(&world.machine.snapshot()).unwrap();
-    let mut twin = Machine::restore(world.machine.config().clone(), serde_json::from_str(&text).unwrap()).unwrap();
-    assert!(twin.begin(world.now).contains(&Action::Supersede { from }));
+    assert!(world.twin().begin(world.now).contains(&Action::Supersede { from }));
     // The second report came during the action: its directories may be newer.
     world.happens(Event::Superseded { from, failure: None });
     assert!(!world.drained());

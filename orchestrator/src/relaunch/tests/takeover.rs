@@ -10,9 +10,7 @@ use crate::relaunch::*;
 
 /// Kills the orchestrator and starts another one from the state on disk.
 fn taken_over(world: &mut World) -> Vec<Action> {
-    let text = serde_json::to_string(&world.machine.snapshot()).unwrap();
-    let snapshot = serde_json::from_str(&text).unwrap();
-    world.machine = Machine::restore(world.machine.config().clone(), snapshot).unwrap();
+    world.machine = world.twin();
     let actions = world.machine.begin(world.now);
     world.actions.extend(actions.clone());
     actions
@@ -36,11 +34,7 @@ fn agents_get_all_addresses_again_after_a_take_over() {
     // The new address is in the journal, and the messages to the others are lost.
     world.only(Event::AgentReady { node: name(0), address: address(&name(0), 2), adopted: Some(Generation(1)) });
     let actions = taken_over(&mut world);
-    let updates = actions.iter().filter_map(|action| match action {
-        Action::UpdatePeers { addresses, to, .. } => Some((addresses, to.clone())),
-        _ => None,
-    });
-    let updates: Vec<_> = updates.collect();
+    let updates = found!(actions, Action::UpdatePeers { addresses, to, .. } => (addresses, to.clone()));
     assert!(updates.iter().all(|(addresses, _)| addresses[&name(0)] == address(&name(0), 2)));
     assert_eq!(updates.iter().map(|(addresses, _)| addresses.len()).collect::<Vec<_>>(), [6, 1]);
     assert_eq!(
@@ -100,10 +94,7 @@ fn the_leader_decides_about_a_rank_whose_exit_status_is_unknown() {
 fn a_drain_under_way_is_begun_again() {
     let mut world = World::running_with(Config { halt_grace: ms(0), ..config(6, 4) });
     world.only(Event::Signal { name: "SIGTERM".into() });
-    for node in 0..4 {
-        world.only(Event::RanksKilled { node: name(node), generation: Generation(1) });
-        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
-    }
+    world.all_ranks_are_killed();
     let actions = taken_over(&mut world);
     assert!(actions.iter().any(|action| matches!(action, Action::Drain { .. })));
     world.perform(actions);

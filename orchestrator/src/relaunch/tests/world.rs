@@ -221,6 +221,25 @@ impl World {
         }
     }
 
+    /// The nodes of the ranks report their end after a signal, and nothing more is performed.
+    pub fn all_ranks_are_killed(&mut self) {
+        let generation = self.generation();
+        for node in 0..4 {
+            self.only(Event::RanksKilled { node: name(node), generation });
+            self.only(Event::PollAnswered { node: name(node), sent: self.now, fault: None });
+        }
+    }
+
+    /// The machine of an orchestrator that takes over with the state on disk.
+    pub fn twin(&self) -> Machine {
+        self.twin_with(self.machine.config().clone())
+    }
+
+    pub fn twin_with(&self, config: Config) -> Machine {
+        let text = serde_json::to_string(&self.machine.snapshot()).unwrap();
+        Machine::restore(config, serde_json::from_str(&text).unwrap()).unwrap()
+    }
+
     pub fn rank_ends(&mut self, rank: u32, end: RankEnd) {
         self.happens(Event::RankExited { generation: self.generation(), rank: Rank(rank), end });
     }
@@ -247,13 +266,15 @@ impl World {
 
     /// Each launch: its generation, and the nodes with their ranks.
     pub fn launches(&self) -> Vec<(Generation, Homes)> {
-        let launch = |action: &Action| match action {
-            Action::Launch { generation, placement } => {
-                Some((*generation, placement.used().map(|node| (node.name.clone(), node.ranks.clone())).collect()))
-            }
-            _ => None,
-        };
-        self.actions.iter().filter_map(launch).collect()
+        found!(self.actions, Action::Launch { generation, placement } => {
+            (*generation, placement.used().map(|node| (node.name.clone(), node.ranks.clone())).collect())
+        })
+    }
+
+    /// True if the last generation that was prepared may use the files of this node.
+    pub fn is_in_last_placement(&self, node: usize) -> bool {
+        let placements = found!(self.actions, Action::Prepare { placement, .. } => placement);
+        placements.last().unwrap().nodes.iter().any(|placed| placed.name == name(node))
     }
 
     /// The nodes of the last launch by rank, for runs with one rank a node.
@@ -268,20 +289,12 @@ impl World {
     }
 
     pub fn causes(&self) -> Vec<EndCause> {
-        let cause = |action: &Action| match action {
-            Action::Record(LogEvent::GenerationEnded { cause, .. }) => Some(cause.clone()),
-            _ => None,
-        };
-        self.actions.iter().filter_map(cause).collect()
+        found!(self.actions, Action::Record(LogEvent::GenerationEnded { cause, .. }) => cause.clone())
     }
 
     pub fn outcome(&self) -> &Outcome {
-        let mut ends = self.actions.iter().filter_map(|action| match action {
-            Action::Finish(outcome) => Some(outcome),
-            _ => None,
-        });
-        let outcome = ends.next().expect("the loop is over");
-        assert_eq!(ends.next(), None, "it ends once");
+        let ends = found!(self.actions, Action::Finish(outcome) => outcome);
+        let [outcome] = ends[..] else { panic!("it ends once: {ends:?}") };
         outcome
     }
 
