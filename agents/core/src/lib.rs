@@ -14,6 +14,7 @@
 //! * [`hostlist`]: `node[1-4,7]` and sets of them;
 //! * [`owned`]: files and directories that must belong to this user, where other users may write;
 //! * [`calls`]: the system calls on files and directories that all of these make;
+//! * [`io_error`]: what a user can do about an error of the system;
 //! * [`durable`]: the one way to replace a file; [`temporary`]: the names of its temporary files, and the removal of
 //!   those that killed processes left; [`regular_file`]: opening one that must be a regular file.
 
@@ -33,6 +34,7 @@ pub mod fuzzing;
 pub mod galois;
 pub mod hostlist;
 pub mod io_count;
+pub mod io_error;
 #[cfg(any(test, feature = "kill-points"))]
 pub mod kill_point;
 pub mod kvtree;

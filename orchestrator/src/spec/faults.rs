@@ -6,9 +6,9 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::run::FaultPoint;
 
-use super::Allocation;
+use super::allocation::Allocation;
 use super::keys::{Section, keys};
-use super::pairs::NodeReference;
+use super::node_reference::NodeReference;
 use super::quantity::format_duration;
 use super::registered::ManagerFacts;
 use super::value_kinds::{Choice, bytes, choice, duration, regular_expression, text, whole};

@@ -41,6 +41,7 @@ pub mod library_parameters;
 mod load;
 mod manager_keys;
 mod manager_settings;
+mod node_reference;
 mod not_a_spec;
 mod notify;
 mod other_names;
@@ -75,10 +76,9 @@ pub use frequency::{Frequency, SHARE};
 pub use jubatus::{Jubatus, JubatusServer};
 pub use manager_keys::ManagerKeys;
 pub use manager_settings::ManagerSettings;
+pub use node_reference::NodeReference;
 pub use notify::{Notification, NotifiedEvent, Recipient};
-pub use pairs::{
-    ALL_PAIRS, CLIENT_COMMAND, NodeReference, PlacedJob, PlacedPair, Reboot, Replicated, Replication, StartedBy,
-};
+pub use pairs::{ALL_PAIRS, CLIENT_COMMAND, PlacedJob, PlacedPair, Reboot, Replicated, Replication, StartedBy};
 pub use registered::{
     Chosen, FrequencyFacts, KeyFacts, LauncherFacts, ManagerFacts, ManagerVariables, NodeCount, Registered,
     RequeueFacts, SourceFacts, Suits,

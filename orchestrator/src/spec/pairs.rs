@@ -1,7 +1,6 @@
 //! `pairs:`, `jobs:` and `replication:`: what a job of `kind: replicated` runs instead of ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use holdfast_wire::pairs::{LARGEST_CHECKPOINT, LONGEST_PERIOD, MOST_JOBS, SHORTE
 use super::allocation::{self, virtual_node};
 use super::checkpoint::{ControlDirectory, TEMPORARY};
 use super::keys::{keys, names, section, section_as_above, words};
+use super::node_reference::NodeReference;
 use super::quantity;
 use super::reading::{Reader, Section};
 use super::registered::{ManagerFacts, NodeCount};
@@ -80,45 +80,6 @@ const START_WITHIN_OF_USER: Duration = Duration::from_secs(u32::MAX as u64);
 pub struct PlacedJob {
     pub config: JobConfig,
     pub node: NodeReference,
-}
-
-/// A node of the allocation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodeReference {
-    /// Its position in the allocation, from 0.
-    Position(u32),
-    Name(NodeName),
-}
-
-impl NodeReference {
-    pub(super) fn of(text: &str) -> Self {
-        text.parse().map_or_else(|_| NodeReference::Name(NodeName::new(text)), NodeReference::Position)
-    }
-
-    /// Its name among the nodes of an allocation; `None` if it is not one of them.
-    pub fn find<'a>(&self, nodes: &'a [NodeName]) -> Option<&'a NodeName> {
-        match self {
-            NodeReference::Position(position) => nodes.get(*position as usize),
-            NodeReference::Name(name) => nodes.iter().find(|node| *node == name),
-        }
-    }
-
-    /// `node 1 of the allocation`, or its name.
-    pub fn in_allocation(&self) -> String {
-        match self {
-            NodeReference::Position(position) => format!("node {position} of the allocation"),
-            NodeReference::Name(name) => name.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for NodeReference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NodeReference::Position(position) => position.fmt(f),
-            NodeReference::Name(name) => name.fmt(f),
-        }
-    }
 }
 
 /// An element of `pairs:` as written: one pair, or several that differ by their number.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::io_error::remedy;
+
 /// What could not be made durable, and what the user can do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -66,20 +68,4 @@ pub fn is_exhaustion(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     error.raw_os_error().is_some_and(|number| exhausted.iter().any(|errno| errno.raw_os_error() == number))
-}
-
-/// What a user can do about an I/O error on a file of Holdfast; in one place, so that the same error gets the same
-/// advice.
-pub fn remedy(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => "check that the directory exists on this node",
-        io::ErrorKind::PermissionDenied => "check owner and mode of the directory",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space there, or choose another directory",
-        io::ErrorKind::FileTooLarge => "raise the limit on file sizes (`ulimit -f`), or use another file system",
-        io::ErrorKind::ReadOnlyFilesystem => "choose a directory on a writable file system",
-        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            "move away what is in the file's place"
-        }
-        _ => "check the file system's health",
-    }
 }

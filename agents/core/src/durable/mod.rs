@@ -39,7 +39,8 @@ use crate::calls::{self, mkdirat, statat};
 use crate::{io_count, temporary};
 
 pub use crate::calls::Filling;
-pub use error::{DurableError, is_exhaustion, prevents_writing, remedy};
+pub use crate::io_error::remedy;
+pub use error::{DurableError, is_exhaustion, prevents_writing};
 pub use target::Target;
 
 /// How many names are tried: a leftover of a crash, or another node on a shared file system, can use a name already.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::durable;
+use crate::io_error;
 
 pub type Result<T, E = OwnedError> = std::result::Result<T, E>;
 
@@ -20,7 +20,7 @@ pub enum OwnedError {
         found: Found,
     },
     /// A file-system call failed.
-    #[error("cannot {action} {}: {source}; {}", path.display(), durable::remedy(source))]
+    #[error("cannot {action} {}: {source}; {}", path.display(), io_error::remedy(source))]
     Io {
         /// The verb of the sentence.
         action: &'static str,

@@ -14,7 +14,6 @@ use crate::kvtree::{Tree, file};
 use crate::redundancy::Result;
 use crate::redundancy::files::{MAX_MEMBERS, MemberFiles, bad, number};
 use crate::redundancy::lost_member::LostFiles;
-use crate::redundancy::registry::is_redundancy_file;
 
 /// The header of a redundancy file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,7 +144,7 @@ impl ParityHeader {
             redundancy_file: self.scheme.file_name(group_id, self.size(), self.index().unwrap_or(0)),
             head: file::encode(tree),
             redundancy_bytes: self.data_bytes(),
-            is_redundancy_file,
+            is_redundancy_file: self.scheme.is_redundancy_file,
         }
     }
 

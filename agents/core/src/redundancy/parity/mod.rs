@@ -53,6 +53,8 @@ pub struct ParityScheme {
     pub name: Scheme,
     /// How the names of the redundancy files end, with the dot.
     pub extension: &'static str,
+    /// True for the name of a redundancy file of any scheme.
+    pub is_redundancy_file: fn(&str) -> bool,
     /// Enters the left neighbours' files into a header, each as the function writes it, and how many members can be
     /// lost.
     pub put_left: fn(&mut Tree, &ParityHeader, WriteFiles),

@@ -23,6 +23,7 @@ use super::parity::ParityScheme;
 use super::parity::code::{Code, PLACES};
 use super::parity::encode::encode;
 use super::parity::in_directory;
+use super::registry;
 use super::scheme::{OpenSet, RedundancyScheme};
 use crate::store::DatasetFiles;
 
@@ -44,6 +45,7 @@ pub static FAILURES: SchemeNumber = SchemeNumber {
 pub static PARITY: ParityScheme = ParityScheme {
     name: NAME,
     extension: ".rs",
+    is_redundancy_file: registry::is_redundancy_file,
     put_left: header::put_left,
     read_left: header::read_left,
     places: PLACES,

@@ -27,6 +27,7 @@ use super::numbers::{NumberError, SET_SIZE};
 use super::parity::ParityScheme;
 use super::parity::code::Code;
 use super::parity::encode::encode;
+use super::registry;
 use super::scheme::{OpenSet, RedundancyScheme};
 use crate::store::DatasetFiles;
 
@@ -36,6 +37,7 @@ pub use name::NAME;
 pub static PARITY: ParityScheme = ParityScheme {
     name: NAME,
     extension: ".xor",
+    is_redundancy_file: registry::is_redundancy_file,
     put_left: header::put_left,
     read_left: header::read_left,
     places: u32::MAX,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Dataset, Failure, FailureKind, Generation, NodeName, Rank};
+use holdfast_model::{CheckpointId, Dataset, Failure, FailureKind, Generation, Location, NodeName, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{CopyLimits, Order, OrderResult};
 use holdfast_wire::run::{RunPlan, Settings};
@@ -25,10 +25,10 @@ use super::action::{LeaderAction, LeaderWork};
 use super::background::{Background, Procedures};
 use super::dispatch::Dispatch;
 use super::event::{WorkOutput, WorkResult};
+use super::found::Prepared;
 use super::layout::Layout;
 use super::memory::{LeaderMemory, UnfinishedFlushes};
 use super::open_dataset::Blocked;
-use super::prepared::Prepared;
 use super::programs::Programs;
 use super::request::Requests;
 use super::waves::Waves;
@@ -184,6 +184,11 @@ impl Context {
     /// What the application declared of a dataset.
     pub(super) fn dataset(&self, checkpoint: CheckpointId) -> Dataset {
         self.memory(|memory| memory.dataset(checkpoint))
+    }
+
+    /// Reports that a checkpoint cannot be used for a restart.
+    pub(super) fn attempt_failed(&self, checkpoint: CheckpointId, from: Location, reason: String) {
+        self.emit(AgentEvent::RestartAttempt { generation: self.generation(), checkpoint, from, reason });
     }
 
     pub(super) fn emit(&self, event: AgentEvent) {

@@ -16,7 +16,7 @@ use super::blame::reason_of;
 use super::context::Context;
 use super::deletion::{clear_cache, delete};
 use super::files;
-use super::found::{FoundCheckpoint, attempt_failed, fetched};
+use super::found::{FoundCheckpoint, fetched};
 use super::open_dataset::{mark_begun, next_id};
 use super::records::{describe, note};
 use super::summary::{dataset_file, summary_of};
@@ -106,7 +106,7 @@ pub(super) async fn restart(
         Ok(found) => Ok(Some(found)),
         Err(error) => {
             let reason = reason_of(cx, error)?;
-            attempt_failed(cx, checkpoint, Location::ParallelFileSystem, reason);
+            cx.attempt_failed(checkpoint, Location::ParallelFileSystem, reason);
             Ok(None)
         }
     }

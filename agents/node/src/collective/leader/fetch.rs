@@ -11,7 +11,7 @@ use super::action::FetchStage;
 use super::blame::{Blame, blame};
 use super::context::Context;
 use super::deletion::delete;
-use super::found::{FoundCheckpoint, attempt_failed, fetched};
+use super::found::{FoundCheckpoint, fetched};
 use super::protection::{encode, seal};
 use super::records::{describe, note};
 use super::summary::dataset_file;
@@ -30,7 +30,7 @@ pub(super) async fn restart(cx: &Context, limit: Option<CheckpointId>) -> Result
             Err(error) => match blame(cx, &error) {
                 Blame::Dataset => {
                     let reason = format!("{directory}: {}", Failure::from(error));
-                    attempt_failed(cx, id, Location::ParallelFileSystem, reason.clone());
+                    cx.attempt_failed(id, Location::ParallelFileSystem, reason.clone());
                     mark(cx, &directory, FetchStage::Failed { reason }).await?;
                     delete(cx, id).await?;
                 }

@@ -1,12 +1,11 @@
-//! The checkpoint that a run restarts from, and those that it could not.
+//! The checkpoint that a run restarts from.
 
 use std::collections::BTreeMap;
 
 use holdfast_core::store::DirectoryName;
-use holdfast_model::{CheckpointId, Location, Rank, RestartSource};
-use holdfast_wire::agent::AgentEvent;
+use holdfast_model::{CheckpointId, Rank, RestartSource};
 
-use super::context::Context;
+use crate::collective::error::Result;
 
 /// What the run restarts from.
 #[derive(Debug)]
@@ -25,6 +24,16 @@ pub(super) struct FoundCheckpoint {
     pub(super) written_by: Option<u32>,
 }
 
+/// How far a restart is that begins while the ranks of a new generation are started.
+#[derive(Debug, Default)]
+pub(super) enum Prepared {
+    /// Not begun, or taken by init.
+    #[default]
+    None,
+    UnderWay,
+    Ended(Result<Option<FoundCheckpoint>>),
+}
+
 /// One that was read from this directory.
 pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName, survives: Option<u32>) -> FoundCheckpoint {
     FoundCheckpoint {
@@ -37,8 +46,4 @@ pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName, survi
         older: BTreeMap::new(),
         written_by: None,
     }
-}
-
-pub(super) fn attempt_failed(cx: &Context, checkpoint: CheckpointId, from: Location, reason: String) {
-    cx.emit(AgentEvent::RestartAttempt { generation: cx.generation(), checkpoint, from, reason });
 }

@@ -2,20 +2,10 @@
 //! meanwhile, and init need not wait for all of it.
 
 use super::context::Context;
-use super::found::FoundCheckpoint;
+use super::found::{FoundCheckpoint, Prepared};
 use super::halt::halt_condition;
 use super::{restart, unfinished};
 use crate::collective::error::CallError;
-
-/// How far it is.
-#[derive(Debug, Default)]
-pub(super) enum Prepared {
-    /// Not begun, or taken by init.
-    #[default]
-    None,
-    UnderWay,
-    Ended(Result<Option<FoundCheckpoint>, CallError>),
-}
 
 /// Finds the checkpoint to restart from, and rebuilds what is missing. [`taken`] returns the result. Ranks that are to
 /// be halted at once need no files.

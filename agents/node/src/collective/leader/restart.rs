@@ -17,7 +17,7 @@ use super::context::Context;
 use super::damage::{self, Damage};
 use super::deletion::{clear_cache, delete};
 use super::eviction::needed;
-use super::found::{FoundCheckpoint, attempt_failed};
+use super::found::FoundCheckpoint;
 use super::halt::spread_halt;
 use super::inventories::{Inventories, inventories};
 use super::memory::Restarted;
@@ -66,7 +66,7 @@ async fn end_restart(cx: &Context, not_read: Option<String>) -> Result<Reply> {
     };
     let begun = cx.now();
     let from = if restart.fetched.is_some() { Location::ParallelFileSystem } else { Location::Cache };
-    attempt_failed(cx, restart.checkpoint, from, reason.clone());
+    cx.attempt_failed(restart.checkpoint, from, reason.clone());
     if let Some(directory) = &restart.fetched {
         fetch::failed(cx, directory, reason).await?;
     }
@@ -290,7 +290,7 @@ async fn from_cache(
             break damage.add_to(reason);
         }
     };
-    attempt_failed(cx, checkpoint, Location::Cache, reason);
+    cx.attempt_failed(checkpoint, Location::Cache, reason);
     delete(cx, checkpoint).await?;
     Ok(None)
 }
