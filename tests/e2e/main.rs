@@ -20,6 +20,7 @@ mod job;
 mod job_reports;
 mod jubatus_server;
 mod kept_cache;
+mod kernel_log;
 mod pfs;
 #[path = "../cli/redaction.rs"]
 mod redaction;

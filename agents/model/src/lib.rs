@@ -14,6 +14,7 @@
 //! * [`restart`]: where the files of a restart came from;
 //! * [`rank_end`]: how a rank's process ended;
 //! * [`halt`]: halt conditions;
+//! * [`kernel_message`]: what messages of a node's kernel explain;
 //! * [`progress`]: long work under way;
 //! * [`time`]: points in time;
 //! * [`vocabulary`](mod@vocabulary): declarations of events;
@@ -31,6 +32,7 @@ pub mod halt;
 pub mod ids;
 pub mod interval;
 pub mod inventory;
+pub mod kernel_message;
 pub mod level;
 pub mod output_path;
 pub mod pair;

@@ -345,6 +345,14 @@ vocabulary! {
         /// True if they were in the memory control group of the process; otherwise they were on its node.
         of_group: bool,
     },
+    /// The kernel reported what explains a failure while a process of a rank ran, which has ended. Since 1.19.
+    KernelReported {
+        generation: Generation,
+        rank: Rank,
+        pid: u32,
+        /// The message, as dmesg prints it; the first one.
+        message: String,
+    },
     /// A connected process of a rank ended.
     RankGone {
         generation: Generation,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_model::time::millis;
-use holdfast_model::{Generation, NodeName, Rank, RankEnd, RestartSource, Timestamp};
+use holdfast_model::{Generation, NodeName, Rank, RankEnd, RestartSource, Timestamp, kernel_message};
 use holdfast_wire::agent::AgentEvent;
 use serde::Serialize;
 use signal_hook::low_level::signal_name;
@@ -147,6 +147,36 @@ fn end_text(end: RankEnd) -> String {
     }
 }
 
+/// What the system of a node reported.
+#[derive(Clone, Debug)]
+enum SystemReport {
+    /// It killed processes for lack of memory, of the job or others.
+    KilledProcesses { of_job: bool },
+    /// A message of the kernel.
+    Message(String),
+}
+
+impl SystemReport {
+    fn hint(&self) -> Option<&'static str> {
+        match self {
+            SystemReport::KilledProcesses { of_job: true } => Some(MEMORY_OF_JOB),
+            SystemReport::KilledProcesses { of_job: false } => Some(MEMORY),
+            SystemReport::Message(message) => kernel_message::hint(message),
+        }
+    }
+
+    /// What it adds to the text of how a rank ended.
+    fn text(&self, end: Option<RankEnd>) -> String {
+        match self {
+            SystemReport::KilledProcesses { of_job: true } if end == Some(RankEnd::Signal(SIGKILL)) => {
+                " for lack of memory".to_owned()
+            }
+            SystemReport::KilledProcesses { .. } => String::new(),
+            SystemReport::Message(message) => format!(" (its kernel reported: {message})"),
+        }
+    }
+}
+
 /// The failures of a run until now.
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
@@ -156,9 +186,8 @@ pub struct Failures {
     ending: Option<Timestamp>,
     ranks: BTreeMap<Rank, (Option<NodeName>, RankEnd)>,
     followed: BTreeSet<Rank>,
-    /// Where the system killed processes for lack of memory: the node, the rank that ended, and whether they were of
-    /// the job.
-    memory: Vec<(Option<NodeName>, Rank, bool)>,
+    /// What the systems of nodes reported while ranks ran: the node, and the rank that ended.
+    reports: Vec<(Option<NodeName>, Rank, SystemReport)>,
     /// The nodes that went down: how, and the ranks on them.
     nodes: BTreeMap<NodeName, (String, Vec<Rank>)>,
     /// The work that was lost before the last failure.
@@ -200,9 +229,16 @@ impl Failures {
                 });
             }
             LogEvent::Agent(report) => {
-                if let AgentEvent::MemoryExhausted { rank, of_group, .. } = &report.event {
-                    self.memory.push((report.node.clone(), *rank, *of_group));
-                }
+                let reported = match &report.event {
+                    AgentEvent::MemoryExhausted { rank, of_group, .. } => {
+                        Some((*rank, SystemReport::KilledProcesses { of_job: *of_group }))
+                    }
+                    AgentEvent::KernelReported { rank, message, .. } => {
+                        Some((*rank, SystemReport::Message(message.clone())))
+                    }
+                    _ => None,
+                };
+                self.reports.extend(reported.map(|(rank, reported)| (report.node.clone(), rank, reported)));
                 if let AgentEvent::Restarted { generation, checkpoint, source, .. } = &report.event {
                     let lost = costs.cost(None).map(|cost| cost.lost);
                     let before = self.lost;
@@ -254,14 +290,12 @@ impl Failures {
             EndCause::NodeFailure { nodes } => nodes.len().saturating_sub(1),
             _ => self.nodes.len(),
         };
-        let is_there =
-            |(on, of, _): &&(Option<NodeName>, Rank, bool)| rank == Some(*of) || (node.is_some() && *on == node);
-        let memory = self.memory.iter().find(is_there).map(|(.., of_job)| *of_job);
-        if memory == Some(true) && end == Some(RankEnd::Signal(SIGKILL)) {
-            text.push_str(" for lack of memory");
-        }
-        let memory = memory.map(|of_job| if of_job { MEMORY_OF_JOB } else { MEMORY });
-        let hint = memory.or_else(|| end.and_then(hint_of_end));
+        let is_there = |(on, of, _): &&(Option<NodeName>, Rank, SystemReport)| {
+            rank == Some(*of) || (node.is_some() && *on == node)
+        };
+        let reported = self.reports.iter().find(is_there).map(|(.., reported)| reported);
+        text.extend(reported.map(|reported| reported.text(end)));
+        let hint = reported.and_then(SystemReport::hint).or_else(|| end.and_then(hint_of_end));
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         self.list.push(Failure {
             at,
@@ -393,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_was_killed_for_lack_of_memory_is_known_by_the_counters_of_the_system() {
+    fn the_reports_of_the_system_explain_the_end_of_a_rank() {
         let end = RankEnd::Signal(SIGKILL);
         let of = |node: &str, rank: Rank, of_group: bool| {
             let fields = json!({"node": node, "rank": rank, "pid": 41, "killed": 1, "of_group": of_group});
@@ -414,6 +448,10 @@ mod tests {
         assert_eq!(hint(of("n2", Rank(6), true)), certain, "the first rank of the node that was seen to end");
         assert_eq!(hint(of("n2", Rank(7), false)), (killed.to_owned(), Some(MEMORY)), "it may have been another one");
         assert_eq!(hint(of("n1", Rank(3), true)), (killed.to_owned(), hint_of_end(end)), "on another node");
+        let message = "I/O error, dev sda, sector 7";
+        let reported = event("kernel_reported", json!({"node": "n2", "rank": 7, "pid": 41, "message": message}));
+        let by_kernel = (format!("{killed} (its kernel reported: {message})"), kernel_message::hint(message));
+        assert_eq!(hint(reported), by_kernel);
     }
 
     #[test]

@@ -334,6 +334,9 @@ impl AgentReport {
                 let place = if *of_group { "of the job" } else { "on this node" };
                 format!("{node}the system killed {processes} {place} for lack of memory while rank {rank} ran")
             }
+            AgentEvent::KernelReported { rank, message, .. } => {
+                format!("{node}the kernel reported while rank {rank} ran: {message}")
+            }
             AgentEvent::RankRefused { rank, reason, .. } => format!("rank {rank} was refused: {reason}"),
             AgentEvent::RestartPrevented { faulty: Some(_), reason, .. } => {
                 format!("restart failed, and the node is not used again: {reason}")

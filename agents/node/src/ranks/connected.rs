@@ -19,6 +19,8 @@ pub struct Ranks {
     refused: Mutex<Generation>,
     /// What the last rank of a generation showed that had ended while processes were killed for lack of memory.
     killed: Mutex<Option<(Generation, Killed)>>,
+    /// The number of the last message of the kernel that a rank has shown.
+    reported: Mutex<Option<u64>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +48,22 @@ impl Ranks {
     /// `start` names the job and the node.
     pub fn new(start: &AgentStart) -> Self {
         let (connected, refused, killed) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ranks { marks: Marks::new(start), connected, refused, killed }
+        Ranks { marks: Marks::new(start), connected, refused, killed, reported: Mutex::default() }
     }
 
     /// True if no other rank of the generation has shown the same killed processes.
     pub(crate) fn is_first_to_show(&self, generation: Generation, killed: Killed) -> bool {
         self.killed.lock().replace((generation, killed)) != Some((generation, killed))
+    }
+
+    /// True if no rank has shown this message of the kernel, or a later one.
+    pub(crate) fn is_first_to_report(&self, number: u64) -> bool {
+        let mut reported = self.reported.lock();
+        let is_first = reported.is_none_or(|reported| number > reported);
+        if is_first {
+            *reported = Some(number);
+        }
+        is_first
     }
 
     /// True for the first process of a generation that is refused for good.

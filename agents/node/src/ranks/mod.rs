@@ -4,10 +4,12 @@
 //! * `connected`: a rank has one connection at a time and makes one call at a time. A connection may break without the
 //!   rank (the agent was restarted) and the rank without the connection;
 //! * `process`: a process is watched by its pidfd; `marked`: processes that belong to ranks by their environment;
-//! * `kill`: kills the node's ranks; `memory_kills`: what the system killed for lack of memory.
+//! * `kill`: kills the node's ranks; `memory_kills`: what the system killed for lack of memory;
+//!   `kernel_log`: what the kernel reported.
 
 pub(crate) mod admission;
 mod connected;
+mod kernel_log;
 mod kill;
 mod marked;
 mod memory_kills;
@@ -15,6 +17,7 @@ mod process;
 
 pub(crate) use connected::Joined;
 pub use connected::Ranks;
+pub(crate) use kernel_log::KernelLog;
 pub use kill::{kill, terminate};
 pub use marked::Marked;
 pub(crate) use memory_kills::MemoryKills;

@@ -20,7 +20,7 @@ use crate::agent::Agent;
 use crate::agent::tick::tick;
 use crate::collective::{self, CallError, Collectives};
 use crate::ranks::admission::Refusal;
-use crate::ranks::{Joined, MemoryKills, Process};
+use crate::ranks::{Joined, KernelLog, MemoryKills, Process};
 use crate::sources;
 
 /// The time for the hello of a process.
@@ -242,7 +242,7 @@ async fn on_files<T: Send + 'static>(
 
 /// Waits for the end of a rank's process, and reports it.
 async fn watch(agent: Arc<Agent>, plan: Arc<MemberPlan>, rank: Rank, pid: u32) {
-    let kills = MemoryKills::of(pid);
+    let (kills, mut kernel) = (MemoryKills::of(pid), KernelLog::open());
     if let Some(process) = Process::open(pid) {
         process.ended().await;
     }
@@ -256,6 +256,10 @@ async fn watch(agent: Arc<Agent>, plan: Arc<MemberPlan>, rank: Rank, pid: u32) {
                 killed: killed.processes,
                 of_group: killed.of_group,
             });
+        }
+        if let Some(message) = kernel.reason().filter(|message| agent.ranks.is_first_to_report(message.number)) {
+            let (generation, message) = (plan.generation, message.text);
+            agent.events.add(AgentEvent::KernelReported { generation, rank, pid, message });
         }
         agent.events.add(AgentEvent::RankGone { generation: plan.generation, rank, pid });
     }

@@ -445,6 +445,7 @@ pub fn poll_reply() -> PollReply {
     let events = [
         AgentEvent::RankConnected { generation, rank: Rank(1), pid: 7 },
         AgentEvent::MemoryExhausted { generation, rank: Rank(1), pid: 7, killed: 2, of_group: true },
+        AgentEvent::KernelReported { generation, rank: Rank(1), pid: 7, message: "I/O error, dev sda".to_owned() },
         AgentEvent::RankGone { generation, rank: Rank(1), pid: 7 },
         AgentEvent::RankLeft { generation, rank: Rank(1), pid: 7 },
         AgentEvent::RestartAttempt { generation, checkpoint, from: Location::Cache, reason: "damaged".to_owned() },
