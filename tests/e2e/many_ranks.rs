@@ -6,7 +6,7 @@ use crate::world::World;
 
 #[test]
 fn rebuilds_and_indexes_more_than_256_ranks_after_node_loss(world: &World) {
-    let mut job = Job::new(world, 0).holding_after(1).faults("{node: 2, after_checkpoint: 1}");
+    let mut job = Job::new(world, 0).holding_at(1).faults("{node: 2, after_checkpoint: 1}");
     (job.per_node, job.steps, job.every, job.size) = (65, 2, 1, "8x260");
     job.run(75).prints(&["too few healthy nodes"]);
     assert_eq!(world.all("rebuilt_in_prefix").len(), 65);

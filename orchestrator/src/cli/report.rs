@@ -19,6 +19,8 @@ use crate::host::log::last_lines;
 use crate::job::state::{JobState, Stage, generation_directory};
 use crate::report::{JobFacts, JobReport, ReportedStep, page, write_steps};
 
+/// Events without effect on a report.
+const OF_PROCESSES: [&str; 2] = ["rank_connected", "rank_gone"];
 /// Failures whose ranks are quoted: each needs the end of a file.
 const QUOTED: usize = 100;
 
@@ -81,7 +83,7 @@ fn of_step(job: &RunningJob) -> Result<Option<JobReport>, Failure> {
     let runs = job.has_orchestrator && matches!(job.state.stage, Stage::Running);
     let facts = JobFacts { runs_until: runs.then(|| Timestamp::from(SystemTime::now())) };
     let failed = |error| Failure::of(exit::UNAVAILABLE, &error);
-    let records = Reader::open_in(&job.directory).map_err(failed)?;
+    let records = Reader::open_in(&job.directory).map_err(failed)?.map(|records| records.without(&OF_PROCESSES));
     let mut report = records.map(|records| JobReport::of(records, &facts)).transpose().map_err(failed)?.flatten();
     for failure in report.iter_mut().flat_map(|report| report.failures.iter_mut().rev().take(QUOTED)) {
         quote(failure, job);

@@ -1,11 +1,13 @@
 //! Reading the event log back.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use holdfast_core::owned::{Access, OwnedDirectory, OwnedError};
 use holdfast_core::state_files;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::log::{FILE, Record, SCHEMA};
@@ -48,6 +50,16 @@ pub struct Reader<R> {
     path: PathBuf,
     lines: R,
     line: u64,
+    left_out: &'static [&'static str],
+}
+
+/// What is read of each line first.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    v: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    event: Option<Cow<'a, str>>,
 }
 
 impl Reader<BufReader<File>> {
@@ -70,15 +82,28 @@ impl Reader<BufReader<File>> {
 
     fn of(opened: Result<Option<File>, OwnedError>, path: PathBuf) -> Result<Option<Self>, ReadError> {
         match opened {
-            Ok(file) => Ok(file.map(|file| Reader { path, lines: BufReader::new(file), line: 0 })),
+            Ok(file) => Ok(file.map(|file| Reader { path, lines: BufReader::new(file), line: 0, left_out: &[] })),
             Err(error) => Err(ReadError::File { path, source: error.into() }),
         }
     }
 }
 
 impl<R: BufRead> Reader<R> {
+    /// Leaves out the events with these names: those of processes are most of the log of a large job.
+    pub fn without(self, names: &'static [&'static str]) -> Self {
+        Reader { left_out: names, ..self }
+    }
+
     /// The event of a line; `None` if the line is skipped.
     fn record(&self, text: &[u8]) -> Result<Option<Record>, ReadError> {
+        let head: Option<Head<'_>> = serde_json::from_slice(text).ok();
+        let is_left_out = |head: &Head<'_>| {
+            let (v, name) = (head.v.as_deref().unwrap_or_default(), head.event.as_deref().unwrap_or_default());
+            self.left_out.contains(&name) && version(v).map(|(major, _)| major) == version(SCHEMA).map(|(own, _)| own)
+        };
+        if head.as_ref().is_some_and(is_left_out) {
+            return Ok(None);
+        }
         let Ok(value) = serde_json::from_slice::<Value>(text) else { return Ok(None) };
         let (path, line) = (&self.path, self.line);
         let unsupported = |found: &str| ReadError::Version { path: path.clone(), line, found: found.to_owned() };
@@ -134,7 +159,7 @@ mod tests {
     use crate::events::{DownReason, DrainResult, EndCause, EventLog, LogEvent, StopReason};
 
     fn read(text: &str) -> Result<Vec<LogEvent>, ReadError> {
-        let reader = Reader { path: "events.jsonl".into(), lines: text.as_bytes(), line: 0 };
+        let reader = Reader { path: "events.jsonl".into(), lines: text.as_bytes(), line: 0, left_out: &[] };
         reader.map(|record| record.map(|record| record.event)).collect()
     }
 
@@ -261,5 +286,19 @@ mod tests {
         let complete = line("1.0", "\"event\":\"halt_cleared\"");
         let text = format!("{}\n{complete}{}", &complete[..30], &complete[..40]);
         assert_eq!(read(&text).unwrap(), [LogEvent::HaltCleared]);
+    }
+
+    #[test]
+    fn events_that_are_left_out_are_not_read_but_those_of_other_versions_are_refused() {
+        let line = |version: &str, event: &str| format!(r#"{{"v":"{version}","event":"{event}"}}"#) + "\n";
+        let left_out = |text: String| {
+            let text = text.as_bytes();
+            let reader = Reader { path: "events.jsonl".into(), lines: text, line: 0, left_out: &[] };
+            reader.without(&["rank_gone"]).map(|record| record.map(drop).map_err(|error| error.to_string())).collect()
+        };
+        let read: Result<Vec<()>, String> = left_out(line(SCHEMA, "rank_gone") + &line("1.999", "rank_gone"));
+        assert_eq!(read, Ok(Vec::new()), "these lines have not even a time");
+        let refused: Result<Vec<()>, String> = left_out(line(SCHEMA, "rank_gone") + &line("2.0", "rank_gone"));
+        assert!(refused.is_err_and(|error| error.starts_with("events.jsonl:2: the event has schema version 2.0")));
     }
 }
