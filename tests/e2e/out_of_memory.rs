@@ -64,13 +64,11 @@ fn a_rank_that_the_system_killed_for_lack_of_memory_is_named_with_this_reason(wo
     let of_victim = |file: &str| PathBuf::from(format!("/proc/{}/{file}", victim["pid"]));
 
     // The system chooses the rank first, and then the program that wants the memory.
+    // The relaunch that begins before the limit is lifted has enough.
     fs::write(of_victim("oom_score_adj"), "1000").unwrap();
-    fs::write(group.0.join("memory.limit_in_bytes"), (group.usage() + (32 << 20)).to_string()).unwrap();
-    let greedy = in_group(
-        world,
-        &group,
-        "echo 500 > /proc/self/oom_score_adj; exec dd if=/dev/zero of=/dev/null bs=256M count=1",
-    );
+    fs::write(group.0.join("memory.limit_in_bytes"), (group.usage() + (128 << 20)).to_string()).unwrap();
+    let greedy =
+        in_group(world, &group, "echo 200 > /proc/self/oom_score_adj; exec dd if=/dev/zero of=/dev/null bs=1G count=1");
     world.run(greedy);
     fs::write(group.0.join("memory.limit_in_bytes"), "-1").unwrap();
 
