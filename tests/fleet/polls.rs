@@ -1,13 +1,15 @@
 //! Polls: the reported events, their latency, and the number of requests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast::allocation::Allocation;
 use holdfast::fleet::{AgentClient, AgentRecord, AgentSupervisor, Clock, FleetEvent, FleetSettings};
 use holdfast_model::NodeName;
-use holdfast_wire::agent::{AgentEvent, PollReply};
+use holdfast_wire::agent::{self, AgentEvent, PollReply};
+use holdfast_wire::reachable::silent_address;
 use holdfast_wire::trust;
 
 use crate::here::Here;
@@ -19,6 +21,7 @@ const HOURS: Duration = Duration::from_secs(3600);
 
 struct World {
     agents: Arc<Agents>,
+    allocation: Arc<Simulated>,
     fleet: AgentSupervisor,
     clock: Clock,
 }
@@ -38,10 +41,9 @@ impl World {
         };
         let allocation = Simulated::new(count, Box::new(Here::new(count)));
         let client = AgentClient::new(&trust, 2).unwrap();
-        let fleet = AgentSupervisor::new(allocation as Arc<dyn Allocation>, client, settings);
-        let mut world = World { agents, fleet, clock };
-        let record =
-            |index| AgentRecord { address: address(index, world.agents.port()), pid: 0, pulse: None, seen: (0, 0) };
+        let fleet = AgentSupervisor::new(Arc::clone(&allocation) as Arc<dyn Allocation>, client, settings);
+        let mut world = World { agents, allocation, fleet, clock };
+        let record = |index| record(address(index, world.agents.port()));
         let known: BTreeMap<NodeName, AgentRecord> = (0..count).map(|index| (node(index), record(index))).collect();
         world.fleet.adopt(&known).await;
         let (mut up, mut reported) = (0, 0);
@@ -68,6 +70,10 @@ impl World {
     }
 }
 
+fn record(address: SocketAddr) -> AgentRecord {
+    AgentRecord { address, pid: 0, pulse: None, seen: (0, 0) }
+}
+
 fn notice(text: &str) -> AgentEvent {
     AgentEvent::Notice { message: text.to_owned() }
 }
@@ -83,6 +89,27 @@ async fn lost_agent_is_reported_at_once_during_long_poll() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn machine_that_neither_this_process_nor_other_agents_reach_is_lost_before_its_manager_knows() {
+    let mut world = World::of(3, HOURS).await;
+    let (silent, _waiting) = silent_address().unwrap();
+    world.fleet.adopt(&BTreeMap::from([(node(1), record(silent.local_addr().unwrap()))])).await;
+    world.allocation.hang(1);
+    world.fleet.start(node(1));
+    loop {
+        match world.fleet.next().await {
+            FleetEvent::StartFailed { node: lost, reason, node_lost } => {
+                assert!(lost == node(1) && node_lost);
+                let expected = "127.0.0.1 answers neither this node nor node00002 nor node00000";
+                break assert!(reason.ends_with(expected), "{reason}");
+            }
+            FleetEvent::PollsRan { .. } | FleetEvent::Unchanged { .. } | FleetEvent::Lost { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(world.agents.received()[agent::PULSE].requests, 2, "each of the others was asked once");
 }
 
 #[tokio::test]

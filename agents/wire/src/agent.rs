@@ -664,17 +664,30 @@ pub struct StackReply {
     pub stacks: BTreeMap<Rank, String>,
 }
 
-/// Asks an agent whether the process of another one has stopped (module `pulse`).
+/// Asks an agent what it finds of another one (module `pulse`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PulseRequest {
-    /// Of the other agent: that of its pulse.
+    /// Of the other agent: that of its pulse, if it has one.
     pub address: SocketAddr,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PulseReply {
-    /// Its kernel accepts connections for it, and it does not use them.
-    pub has_stopped: bool,
+    pub found: Pulse,
+}
+
+/// What is found at the address of a pulse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pulse {
+    /// A process that closes connections, or uses them.
+    Runs,
+    /// A connection is accepted, and is then neither closed nor used for as long as `PULSE_WITHIN`.
+    Stopped,
+    /// The machine answers, and no process listens.
+    Ended,
+    /// The machine does not answer.
+    NoAnswer,
 }
 
 /// Where agents of the run listen now. All changes are sent to the leader's agent; the others only need the leader's

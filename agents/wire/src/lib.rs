@@ -38,13 +38,15 @@ pub mod plan;
 #[cfg(feature = "transport")]
 pub mod pulse;
 pub mod rank;
+#[cfg(feature = "transport")]
+pub mod reachable;
 pub mod run;
 pub mod socket;
 #[cfg(feature = "transport")]
 pub mod trust;
 
 /// The version of every message here. Both ends send it first; a difference is refused with both numbers named.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 22;
 
 /// ALPN name of requests of users' commands, and of the orchestrator where it has no channel.
 pub const ALPN_HTTP: &[u8] = b"http/1.1";

@@ -8,17 +8,26 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
+
+use crate::agent::Pulse;
+use crate::reachable::{self, ProbeResult};
 
 /// A thread that only waits, and is not served for so long, does not run.
 pub const PULSE_WITHIN: Duration = Duration::from_millis(750);
+/// A machine that several others cannot reach for so long, all at the same time, is lost.
+const REACHED_WITHIN: Duration = Duration::from_millis(150);
 
-/// True if a connection to the address is accepted, and is then neither closed nor used for as long as
-/// [`PULSE_WITHIN`]. False when no connection can be made: that has other causes.
-pub async fn has_stopped(address: SocketAddr) -> bool {
-    let connecting = tokio::time::timeout(PULSE_WITHIN, TcpStream::connect(address));
-    let Ok(Ok(mut connection)) = connecting.await else { return false };
-    tokio::time::timeout(PULSE_WITHIN, connection.read(&mut [0])).await.is_err()
+pub async fn look(address: SocketAddr) -> Pulse {
+    match reachable::probe(address, REACHED_WITHIN).await {
+        ProbeResult::NoAnswer => Pulse::NoAnswer,
+        ProbeResult::Refused => Pulse::Ended,
+        ProbeResult::Accepted(mut connection) => {
+            match tokio::time::timeout(PULSE_WITHIN, connection.read(&mut [0])).await {
+                Ok(_) => Pulse::Runs,
+                Err(_) => Pulse::Stopped,
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -26,17 +35,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_listener_that_never_accepts_has_stopped_and_one_that_closes_or_is_gone_has_not() {
+    async fn a_listener_that_never_accepts_has_stopped_and_one_that_closes_runs() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        assert!(has_stopped(address).await);
+        assert_eq!(look(address).await, Pulse::Stopped);
         let closing = std::thread::spawn(move || {
             // That of the look before is the first.
             drop(listener.accept().unwrap());
             drop(listener.accept().unwrap());
         });
-        assert!(!has_stopped(address).await);
+        assert_eq!(look(address).await, Pulse::Runs);
         closing.join().unwrap();
-        assert!(!has_stopped(address).await);
+        assert_eq!(look(address).await, Pulse::Ended);
+        let (silent, _waiting) = reachable::silent_address().unwrap();
+        assert_eq!(look(silent.local_addr().unwrap()).await, Pulse::NoAnswer);
     }
 }

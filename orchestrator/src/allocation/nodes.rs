@@ -6,13 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use holdfast_model::NodeName;
+use holdfast_wire::reachable::ProbeResult;
 use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 
 use super::agents::start_error::AgentStartError;
 use super::agents::template::AgentTemplate;
 use super::error::AllocationError;
-use super::reachable::{self, ProbeResult};
+use super::reachable;
 use super::record::{AllocationIdentity, AllocationRecord};
 
 /// The default of [`Allocation::restart_within`]: enough to start a process on a busy node.
@@ -125,7 +126,7 @@ pub trait Allocation: Send + Sync {
     fn check_agent<'a>(&'a self, _node: &'a NodeName, address: SocketAddr) -> BoxFuture<'a, AgentPresence> {
         Box::pin(async move {
             match reachable::probe(address).await {
-                ProbeResult::Accepted => AgentPresence::Present,
+                ProbeResult::Accepted(_) => AgentPresence::Present,
                 ProbeResult::Refused => AgentPresence::Ended,
                 ProbeResult::NoAnswer => AgentPresence::NoAnswer,
             }

@@ -12,8 +12,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName};
-use holdfast_wire::agent::{Health, PollReply, PollRequest, PulseRequest, StopRequest};
+use holdfast_wire::agent::{Health, PollReply, PollRequest, Pulse, PulseRequest, StopRequest};
 use holdfast_wire::pulse;
+use holdfast_wire::reachable::{self, ProbeResult};
 use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -28,7 +29,7 @@ use super::fence;
 use super::poll::{PollTarget, Poller};
 use super::poll_thread::PollThread;
 use super::roster::Roster;
-use crate::allocation::{AgentPresence, AgentTemplate, Allocation};
+use crate::allocation::{AgentPresence, AgentStartError, AgentTemplate, Allocation};
 
 /// An agent of an earlier orchestrator that does not answer within this is lost.
 const ADOPT_WITHIN: Duration = Duration::from_secs(2);
@@ -43,8 +44,12 @@ const REPORT_EVERY: (Duration, Duration) = (Duration::from_millis(5), Duration::
 const REPEAT_AFTER_MISSING: u64 = 500;
 /// An agent that still runs this long after the request to stop is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
-/// Agents that are asked whether the process of another one has stopped.
+/// Agents that are asked what they find of another one.
 const WITNESSES: usize = 2;
+/// A machine that answers does so at once; without an answer in this time, others are asked.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(20);
+/// The first and the longest pause before a machine that answers is tried again.
+const TRY_AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
 
 /// How the agents of a job are started and polled.
 #[derive(Clone, Debug)]
@@ -259,11 +264,16 @@ impl AgentSupervisor {
         let (allocation, client) = (Arc::clone(&self.allocation), self.client.clone());
         let template = self.settings.template.clone();
         let (permits, reports) = (Arc::clone(&self.start_permits), self.reports.clone());
+        let unreachable = self.unreachable(&node);
         while self.starting.try_join_next().is_some() {}
         self.starting.spawn(async move {
             // The semaphore is never closed; without a permit the agent would be started all the same.
             let _permit = permits.acquire_owned().await.ok();
-            let report = match allocation.start_agent(&node, &template).await {
+            let started = tokio::select! {
+                started = allocation.start_agent(&node, &template) => started,
+                reason = unreachable => Err(AgentStartError::NodeLost { node: node.clone(), reason }),
+            };
+            let report = match started {
                 Ok(ready) => {
                     let clock_skew_ms = ready.clock_ms.and_then(|clock_ms| clock_skew(clock_ms, unix_millis()));
                     // Before `Up`, so that a node that fails its health test gets no ranks.
@@ -505,12 +515,12 @@ impl AgentSupervisor {
         let (allocation, reports) = (Arc::clone(&self.allocation), self.reports.clone());
         let (node, start, address) = (node.clone(), agent.start, agent.record.address);
         let pulse = agent.record.pulse.map(|port| SocketAddr::new(address.ip(), port));
-        let (client, witnesses) = (self.client.clone(), self.witnesses(&node));
+        let witnesses = self.witnesses(&node);
         tokio::spawn(async move {
             let mut presence = allocation.check_agent(&node, address).await;
             if let Some(pulse) = pulse
                 && presence == AgentPresence::Present
-                && has_stopped(client, witnesses, pulse).await
+                && witnesses.find(pulse, Pulse::Stopped).await
             {
                 presence = AgentPresence::Stopped;
             }
@@ -518,12 +528,33 @@ impl AgentSupervisor {
         });
     }
 
-    /// The agents that are asked whether the process of this one has stopped: the next ones in the order of the names.
-    fn witnesses(&self, node: &NodeName) -> Vec<SocketAddr> {
+    /// Returns the reason when the machine of the agent that a node had cannot be reached, neither from here nor by
+    /// other agents: what their machines say at once, this one alone would have to find several times in a row.
+    fn unreachable(&self, node: &NodeName) -> impl Future<Output = String> + use<> {
+        let (address, witnesses) = (self.agents.get(node).map(|agent| agent.record.address), self.witnesses(node));
+        async move {
+            let Some(address) = address.filter(|_| !witnesses.agents.is_empty()) else {
+                return std::future::pending().await;
+            };
+            let (mut pause, longest) = TRY_AGAIN;
+            loop {
+                let answers = !matches!(reachable::probe(address, ANSWERS_WITHIN).await, ProbeResult::NoAnswer);
+                if !answers && witnesses.find(address, Pulse::NoAnswer).await {
+                    return format!("{} answers neither this node nor {}", address.ip(), witnesses.names());
+                }
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(longest);
+            }
+        }
+    }
+
+    /// The agents that are asked what they find of this one: the next ones in the order of the names.
+    fn witnesses(&self, node: &NodeName) -> Witnesses {
         let after = self.agents.range::<NodeName, _>((Bound::Excluded(node), Bound::Unbounded));
         let before = self.agents.range::<NodeName, _>((Bound::Unbounded, Bound::Excluded(node)));
         let up = after.chain(before).filter(|(_, agent)| agent.poller.is_some());
-        up.take(WITNESSES).map(|(_, agent)| agent.record.address).collect()
+        let agents = up.take(WITNESSES).map(|(node, agent)| (node.clone(), agent.record.address)).collect();
+        Witnesses { client: self.client.clone(), agents }
     }
 
     /// Polls these agents now, also if a poll is under way.
@@ -569,17 +600,31 @@ fn clock_skew(node_ms: u64, own_ms: u64) -> Option<i64> {
     (Duration::from_millis(ahead.unsigned_abs()) > CLOCK_TOLERANCE).then_some(ahead)
 }
 
-/// True if the process with this pulse has stopped, as this process finds and every witness that answers, one at least.
-async fn has_stopped(client: AgentClient, witnesses: Vec<SocketAddr>, pulse: SocketAddr) -> bool {
-    let request = PulseRequest { address: pulse };
-    let ask = |witness| {
-        let client = client.clone();
-        async move { client.pulse(witness, &request).await }
-    };
-    let witnesses = client.each(witnesses, ask);
-    let (here, there) = tokio::join!(pulse::has_stopped(pulse), witnesses);
-    let mut there = there.into_iter().flatten().peekable();
-    here && there.peek().is_some() && there.all(|reply| reply.has_stopped)
+/// Agents that are asked what they find of another one.
+struct Witnesses {
+    client: AgentClient,
+    agents: Vec<(NodeName, SocketAddr)>,
+}
+
+impl Witnesses {
+    /// True if this process finds this at the address, and every witness that answers, one at least.
+    async fn find(&self, address: SocketAddr, what: Pulse) -> bool {
+        let request = PulseRequest { address };
+        let ask = |witness| {
+            let client = self.client.clone();
+            async move { client.pulse(witness, &request).await }
+        };
+        let addresses: Vec<SocketAddr> = self.agents.iter().map(|(_, address)| *address).collect();
+        let witnesses = self.client.each(addresses, ask);
+        let (here, there) = tokio::join!(pulse::look(address), witnesses);
+        let mut there = there.into_iter().flatten().peekable();
+        here == what && there.peek().is_some() && there.all(|reply| reply.found == what)
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.agents.iter().map(|(node, _)| node.as_str()).collect();
+        names.join(" nor ")
+    }
 }
 
 /// Sends the same request to each agent.

@@ -48,6 +48,8 @@ struct State {
     port: Option<u16>,
     /// Nodes whose agent was started: none is started twice.
     started: HashSet<usize>,
+    /// Nodes on which a start never ends.
+    hung: HashSet<usize>,
 }
 
 impl Simulated {
@@ -56,6 +58,12 @@ impl Simulated {
         let indices = nodes.iter().cloned().zip(0..).collect();
         let identity = AllocationIdentity { job_id: JOB.to_owned(), token: None, user: USER.to_owned(), nodes };
         Arc::new(Simulated { identity, indices, agency, state: Mutex::default() })
+    }
+
+    /// A start on this node never ends, as with a manager that does not know yet that it is lost.
+    #[allow(dead_code, reason = "not used by the benchmark, which includes this module")]
+    pub fn hang(&self, index: usize) {
+        self.state.lock().hung.insert(index);
     }
 
     /// The process of the agents.
@@ -112,6 +120,10 @@ impl Allocation for Simulated {
         template: &'a AgentTemplate,
     ) -> Pin<Box<dyn Future<Output = Result<AgentReady, AgentStartError>> + Send + 'a>> {
         Box::pin(async move {
+            let hangs = self.indices.get(name).is_some_and(|index| self.state.lock().hung.contains(index));
+            if hangs {
+                std::future::pending::<()>().await;
+            }
             let gone = |reason| AgentStartError::NodeLost { node: name.clone(), reason };
             let address = self.start(name, &template.trust).map_err(gone)?;
             let (node, version) = (name.clone(), VERSION);

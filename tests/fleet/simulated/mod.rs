@@ -26,7 +26,7 @@ use holdfast_wire::channel::{self, ALPN_CHANNEL, ChannelHello, Pipe};
 use holdfast_wire::frame::{HELLO, receive_async};
 use holdfast_wire::plan::RunRequest;
 use holdfast_wire::run::TrustMaterial;
-use holdfast_wire::{ALPN_HTTP, trust};
+use holdfast_wire::{ALPN_HTTP, pulse, trust};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::header::AUTHORIZATION;
@@ -293,6 +293,10 @@ impl Agents {
             },
             agent::KILL => match self.read::<agent::KillRequest>(agent::KILL, &body) {
                 Some(request) => agent.kill(&request),
+                None => empty(StatusCode::BAD_REQUEST),
+            },
+            agent::PULSE => match self.read::<agent::PulseRequest>(agent::PULSE, &body) {
+                Some(request) => json(&agent::PulseReply { found: pulse::look(request.address).await }),
                 None => empty(StatusCode::BAD_REQUEST),
             },
             agent::HALT => self.done(agent::HALT, &body, &HaltState::default()),

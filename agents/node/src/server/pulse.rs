@@ -52,6 +52,6 @@ mod tests {
             let _ = connection.read_to_end(&mut answer);
             assert!(answer.is_empty());
         }
-        assert!(!holdfast_wire::pulse::has_stopped(address).await);
+        assert_eq!(holdfast_wire::pulse::look(address).await, holdfast_wire::agent::Pulse::Runs);
     }
 }

@@ -273,7 +273,7 @@ async fn poll(
 }
 
 async fn pulse(Message(request): Message<PulseRequest>) -> Answer<PulseReply> {
-    Ok(Json(PulseReply { has_stopped: pulse::has_stopped(request.address).await }))
+    Ok(Json(PulseReply { found: pulse::look(request.address).await }))
 }
 
 async fn run(State(collectives): Shared, Message(request): Message<RunRequest>) -> Answer<RunAccepted> {

@@ -15,7 +15,7 @@ use holdfast_model::{Failure, Generation, HaltChange, HaltState, Inventory, Rank
 use holdfast_testkit::fuzz::FuzzTarget;
 use holdfast_wire::agent::{
     CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, Empty, EndRunRequest, FaultRequest, FlushedNote,
-    ForgetRequest, HaltRequest, INVENTORY, KillReply, KillRequest, POLL, PeersUpdate, PollReply, PollRequest,
+    ForgetRequest, HaltRequest, INVENTORY, KillReply, KillRequest, POLL, PeersUpdate, PollReply, PollRequest, Pulse,
     PulseReply, PulseRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest,
     TerminateRequest, VerifyReply, VerifyRequest,
 };
@@ -136,7 +136,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("stack_request", StackRequest, examples::stack()),
     json!("stack_reply", StackReply, StackReply { stacks: [(Rank(1), "a\nb".to_owned())].into() }),
     json!("pulse_request", PulseRequest, examples::pulse()),
-    json!("pulse_reply", PulseReply, PulseReply { has_stopped: true }),
+    json!("pulse_reply", PulseReply, PulseReply { found: Pulse::Stopped }),
     json!("peers_update", PeersUpdate, examples::peers()),
     json!("inventory", Inventory, examples::inventory()),
     json!("halt_change", HaltChange, examples::halt_change()),

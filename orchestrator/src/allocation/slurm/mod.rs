@@ -32,6 +32,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::BoxFuture;
 use holdfast_model::NodeName;
+use holdfast_wire::reachable::ProbeResult;
 use holdfast_wire::run::AgentReady;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ use super::agents::template::AgentTemplate;
 use super::entry::{AllocationPreview, ManagerEntry};
 use super::error::AllocationError;
 use super::nodes::{Allocation, RemoteShell};
-use super::reachable::{self, ProbeResult};
+use super::reachable;
 use super::record::{AllocationIdentity, AllocationRecord};
 use crate::host::program;
 use crate::spec::{Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, RequeueFacts};
@@ -250,7 +251,7 @@ impl Slurm {
         let probed = reachable::probe(address).await;
         let within = match probed {
             ProbeResult::Refused | ProbeResult::NoAnswer => RESTART,
-            ProbeResult::Accepted => self.restart_of_silent(),
+            ProbeResult::Accepted(_) => self.restart_of_silent(),
         };
         tokio::select! {
             started = self.ask(node, template, StartLimit { within, first: false }) => started,

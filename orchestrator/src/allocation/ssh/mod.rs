@@ -44,6 +44,7 @@ use futures_util::future::BoxFuture;
 use holdfast_core::state_files;
 use holdfast_core::{hostlist, workers};
 use holdfast_model::NodeName;
+use holdfast_wire::reachable::ProbeResult;
 use holdfast_wire::run::AgentReady;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -56,7 +57,7 @@ use super::agents::template::AgentTemplate;
 use super::entry::{AllocationPreview, AllocationRequest, ManagerEntry, has_ended};
 use super::error::AllocationError;
 use super::nodes::{Allocation, RemoteShell};
-use super::reachable::{self, ProbeResult};
+use super::reachable;
 use super::record::{AllocationIdentity, AllocationRecord};
 use crate::host::{self, host_name};
 use crate::spec::{Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount};
@@ -295,8 +296,9 @@ impl Ssh {
     ) -> Result<AgentReady, AgentStartError> {
         let lost = |reason: String| AgentStartError::NodeLost { node: node.clone(), reason };
         let probed = reachable::probe(address).await;
+        let accepts = matches!(probed, ProbeResult::Accepted(_));
         let limited = async {
-            if probed != ProbeResult::Accepted {
+            if !accepts {
                 return started.await;
             }
             let frozen =
