@@ -6,7 +6,6 @@ pub mod fault_injection;
 pub(crate) mod fixtures;
 pub mod forget;
 pub mod inventory;
-pub mod tick;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use holdfast_core::temporary;
 use holdfast_wire::agent::StopRequest;
 use holdfast_wire::run::AgentStart;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::directories::paths::Paths;
 use crate::pairs::Pairs;
@@ -51,6 +50,8 @@ pub struct Agent {
     pub unauthenticated: AtomicU64,
     /// Set when an injected loss of the node begins: a node that fails reports nothing.
     pub failing: AtomicBool,
+    /// Nothing is at the path of the ranks' socket any more.
+    pub socket_removed: Notify,
     /// Set once, when the agent is to end.
     pub stop: watch::Sender<Option<StopRequest>>,
 }
@@ -82,6 +83,7 @@ impl Agent {
             pairs: Arc::new(pairs),
             unauthenticated: AtomicU64::new(0),
             failing: AtomicBool::new(false),
+            socket_removed: Notify::new(),
             stop: watch::Sender::new(None),
             prefixes,
             paths,

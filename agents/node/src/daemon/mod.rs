@@ -4,6 +4,7 @@
 //! rank and no pair is on the node. Killed at any instant, it leaves a control directory with which its successor
 //! continues.
 
+mod housekeeping;
 mod identity;
 mod log;
 pub mod runtime;
@@ -25,9 +26,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use self::identity::IdentityError;
 use crate::agent::Agent;
 use crate::agent::forget::{self, ForgetError};
-use crate::agent::tick::tick;
 use crate::collective::{self, Collectives};
-use crate::directories::claim::{self, Claim, ClaimError};
+use crate::directories::claim::{self, ClaimError};
 use crate::directories::kept;
 use crate::directories::paths::Paths;
 use crate::server::{self, ServerError};
@@ -42,8 +42,8 @@ const BLOCKING: usize = 256;
 const STACK_BYTES: usize = 2 << 20;
 /// An orchestrator without any request for so long is considered lost.
 const ORCHESTRATOR_LOST: Duration = Duration::from_secs(5);
-/// The time between two checks whether the agent is still needed.
-const WATCH: Duration = Duration::from_secs(1);
+/// The shortest time between two checks whether the agent is still needed.
+const SHORTEST_WATCH: Duration = Duration::from_millis(10);
 
 /// Why the agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +129,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     let paths = Paths::new(&start);
     let control = control_directory(&start, &paths)?;
     let control_path = control.path().display().to_string();
-    let claim = claim::claim(control)?;
+    let claim = Arc::new(claim::claim(control)?);
     let bases = usable_bases(&start, &paths);
     let agent = Arc::new(Agent::new(start, paths, bases)?);
     let collectives = Arc::new(Collectives::new(agent.clone()));
@@ -141,6 +141,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     agent.pairs.adopt();
     let mut server = tokio::spawn(server::serve(collectives.clone(), listener));
     let mut socket = tokio::spawn(rank_socket::serve(collectives.clone()));
+    housekeeping::start(&agent, &claim).map_err(DaemonError::Runtime)?;
     announce(&agent, &mut ready, address, adopted)?;
 
     let socket_failed = |source| DaemonError::Socket { directory: control_path.clone(), source };
@@ -157,22 +158,11 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
         },
         () = terminated(&agent, &mut terminate) => tracing::info!("terminated"),
         () = abandoned(&agent) => tracing::info!("abandoned"),
-        () = renewed(&claim) => {}
     }
     // It binds a socket again that was removed, and the directory of the socket is about to be removed.
     socket.abort();
     let _ = socket.await;
     end(&collectives, server).await
-}
-
-/// Renews the claim again and again.
-async fn renewed(claim: &Claim) {
-    loop {
-        if let Err(error) = claim.renew() {
-            tracing::warn!(%error, "claim_not_renewed");
-        }
-        tick(claim::RENEW_EVERY).await;
-    }
 }
 
 /// Makes the control directory. One of another job of the allocation is removed first, if that job has ended and no
@@ -264,8 +254,9 @@ async fn stop_requested(agent: &Agent) {
 async fn abandoned(agent: &Arc<Agent>) {
     let limit = agent.start.abandon_after;
     loop {
-        tick(WATCH.min(limit)).await;
-        if agent.contact.silence() < limit {
+        let left = limit.saturating_sub(agent.contact.silence());
+        if !left.is_zero() {
+            tokio::time::sleep(left.max(SHORTEST_WATCH)).await;
             continue;
         }
         // To find ranks, all of /proc is read: last, and seldom.

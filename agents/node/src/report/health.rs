@@ -33,7 +33,7 @@ use crate::directories::kept;
 use crate::directories::paths::Paths;
 
 /// How long memory and load are cached.
-const USAGE_CACHED: Duration = Duration::from_secs(1);
+const USAGE_CACHED: Duration = Duration::from_secs(2);
 /// A quantity counts as unchanged if it differs from the published one by less than one part in this.
 const NOISE: u64 = 16;
 /// Load averages below this count as equal.

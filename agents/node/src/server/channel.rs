@@ -8,6 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, Request, StatusCode};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use holdfast_wire::agent::{POLL, largest_request};
 use holdfast_wire::channel::{self, Answer, ChannelHello, Pipe};
 use holdfast_wire::frame::{HELLO, receive_async};
 use holdfast_wire::trust;
@@ -20,7 +21,7 @@ use tokio_rustls::server::TlsStream;
 use super::guarded::GuardedStream;
 use super::peers::Unauthenticated;
 use super::pending::PendingConnection;
-use super::{IDLE, Port, authenticated};
+use super::{IDLE, Port, authenticated, requests};
 
 /// Requests that may be under way at a time; the connection is closed at one more. The orchestrator has a few.
 const AT_ONCE: usize = 64;
@@ -96,13 +97,22 @@ async fn answer_all(port: &Arc<Port>, mut pipe: Pipe<TlsStream<GuardedStream>, c
     }
 }
 
-/// What the router answers to a request.
+/// What the router answers to a request. Polls, the only requests to an agent without work, do not pass it.
 async fn answer(port: Arc<Port>, turn: PollTurn, request: channel::Request) -> Answer {
     let _contact = port.agent.contact.begin();
     let channel::Request { number, path, body } = request;
+    if path == POLL
+        && body.len() <= largest_request(POLL)
+        && let Ok(request) = serde_json::from_slice(&body)
+    {
+        let reply = requests::poll_reply(&port.collectives, &turn, &request).await;
+        // An unencodable reply has no content, which the orchestrator does not take for one.
+        let body = reply.map_or_else(Bytes::new, |reply| serde_json::to_vec(&reply).unwrap_or_default().into());
+        let status = if body.is_empty() { StatusCode::NO_CONTENT } else { StatusCode::OK };
+        return Answer { number, status: status.as_u16(), body };
+    }
     let method = if body.is_empty() { Method::GET } else { Method::POST };
     let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
-    let request = request.extension(turn);
     let Ok(request) = request.body(Body::from(body)) else {
         return Answer { number, status: StatusCode::BAD_REQUEST.as_u16(), body: Bytes::new() };
     };

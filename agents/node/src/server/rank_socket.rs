@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::agent::Agent;
-use crate::agent::tick::tick;
 use crate::collective::{self, CallError, Collectives};
 use crate::ranks::admission::Refusal;
 use crate::ranks::{Joined, KernelLog, MemoryKills, Process};
@@ -28,20 +26,18 @@ const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// Calls of ranks that work on files at a time, each on a thread: enough for a fast disk, so few that calls that wait
 /// for a disk leave threads for other work.
 static FILE_CALLS: Semaphore = Semaphore::const_new(16);
-/// The interval of the checks that the socket is still at its path.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Serves the ranks' socket until the agent ends.
 pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
     let path = collectives.agent.paths.socket();
     let mut listener = listen(&path)?;
-    let mut removed = pin!(removed(&path));
     let uid = rustix::process::getuid().as_raw();
     let mut count = 0;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = &mut removed => {
+            // No rank of another generation could connect, though the agent lives. A socket of another agent is left alone.
+            () = collectives.agent.socket_removed.notified() => {
                 match listen(&path) {
                     Ok(bound) => {
                         tracing::warn!(path = %path.display(), "the socket of the ranks was removed, and bound again");
@@ -50,7 +46,6 @@ pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
                     // A directory that cannot be used is a fault of the node's health.
                     Err(error) => tracing::warn!(%error, "the socket of the ranks was removed and cannot be bound"),
                 }
-                removed.set(self::removed(&path));
                 continue;
             }
         };
@@ -84,17 +79,6 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     let listener = socket::listen(path)?;
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
-}
-
-/// Ends when nothing is at this path any more: no rank of another generation could connect, though the agent lives. A
-/// socket of another agent is left alone.
-async fn removed(path: &Path) {
-    loop {
-        tick(CHECK_EVERY).await;
-        if tokio::fs::symlink_metadata(path).await.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            return;
-        }
-    }
 }
 
 /// Admits the rank of one connection and serves its calls.

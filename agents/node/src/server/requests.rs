@@ -11,7 +11,7 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Json, Router};
 use holdfast_model::pair::PairStatus;
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
@@ -223,11 +223,19 @@ fn moment(collectives: &Collectives) -> Moment {
     }
 }
 
-async fn poll(
-    State(collectives): Shared,
-    turn: Option<Extension<PollTurn>>,
-    Message(request): Message<PollRequest>,
-) -> Result<Response, Rejection> {
+async fn poll(State(collectives): Shared, Message(request): Message<PollRequest>) -> Response {
+    match poll_reply(&collectives, &PollTurn::default(), &request).await {
+        Some(reply) => Json(reply).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    }
+}
+
+/// `None` if nothing has changed since the health that the request knows.
+pub(super) async fn poll_reply(
+    collectives: &Arc<Collectives>,
+    turn: &PollTurn,
+    request: &PollRequest,
+) -> Option<PollReply> {
     let agent = &collectives.agent;
     if let Some(end) = request.allocation_end {
         agent.halt.allocation_ends(end);
@@ -235,7 +243,6 @@ async fn poll(
     let wait = Duration::from_millis(request.wait_ms).min(LONGEST_POLL);
     if !wait.is_zero() {
         let mut stop = agent.stop.subscribe();
-        let Extension(turn) = turn.unwrap_or_default();
         tokio::select! {
             () = agent.events.wait_for_event(request.after) => {}
             () = turn.next_is_held() => {}
@@ -251,7 +258,7 @@ async fn poll(
     if let Some(library) = collectives.run().and_then(|run| run.library.clone()) {
         let _ = tokio::time::timeout(LOOK_WITHIN, watch::observe(agent, &library)).await;
     }
-    let generation = collective::serving(&collectives);
+    let generation = collective::serving(collectives);
     let status = AgentStatus {
         node: agent.start.node.clone(),
         generation,
@@ -260,16 +267,16 @@ async fn poll(
         newest: agent.store.flush.newest(),
         quiet: agent.watchdog.quiet(generation, Instant::now()),
         waiting: collectives.participation().and_then(|part| part.calls.waiting()),
-        halt: agent.halt.report(&moment(&collectives)),
+        halt: agent.halt.report(&moment(collectives)),
     };
     let instance = agent.instance;
     let Published { version, health } = agent.health.report(status).await;
     let (events, progress) = (agent.events.since(request.after), agent.progress.snapshot());
     if request.known == Some(KnownHealth { instance, version }) && events.is_empty() && progress.is_empty() {
-        return Ok(StatusCode::NO_CONTENT.into_response());
+        return None;
     }
     let health = Health::clone(&health);
-    Ok(Json(PollReply { instance, health_version: version, health, events, progress }).into_response())
+    Some(PollReply { instance, health_version: version, health, events, progress })
 }
 
 async fn pulse(Message(request): Message<PulseRequest>) -> Answer<PulseReply> {

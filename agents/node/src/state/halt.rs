@@ -39,8 +39,9 @@ impl Moment {
     }
 }
 
-/// How long the content of the file is cached for health reports: SCR's commands change it without the agent.
-const FILE_CACHED: Duration = Duration::from_millis(500);
+/// A health report has the file read again whose content is older. SCR's commands change it without the agent, which
+/// [refreshes](HaltKeeper::refresh) it once a second.
+const FILE_CACHED: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug)]
 pub struct HaltKeeper {
@@ -143,6 +144,12 @@ impl HaltKeeper {
             Ok(file) => report_of(file, moment, immediate),
             Err(reason) => Some(HaltReport { reason: reason.clone(), immediate: false, ends: None }),
         }
+    }
+
+    /// Reads the file for health reports.
+    pub fn refresh(&self) {
+        let changes = self.memory.lock().file.changes;
+        self.read_again(changes);
     }
 
     fn read_again(&self, changes: u64) {

@@ -1,0 +1,47 @@
+//! What an agent does without being asked, once a second, on a thread of its own.
+//!
+//! Of an agent without work, each time that it wakes up is most of the cost, and a timer of the runtime wakes it several
+//! times. File work may also hang, which nothing but this thread waits for.
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use crate::agent::Agent;
+use crate::directories::claim::{self, Claim};
+
+const EVERY: Duration = Duration::from_secs(1);
+const STACK_BYTES: usize = 256 << 10;
+
+/// Starts the thread, which ends with the claim or the agent: reads the halt file again, which SCR's commands change
+/// without the agent; looks whether the socket of the ranks was removed; renews the claim.
+///
+/// # Errors
+/// The system refuses the thread.
+pub(super) fn start(agent: &Arc<Agent>, claim: &Arc<Claim>) -> io::Result<()> {
+    let (agent, claim) = (Arc::downgrade(agent), Arc::downgrade(claim));
+    let thread = thread::Builder::new().name("housekeeping".to_owned()).stack_size(STACK_BYTES);
+    thread.spawn(move || work(&agent, &claim)).map(drop)
+}
+
+fn work(agent: &Weak<Agent>, claim: &Weak<Claim>) {
+    let mut unrenewed = Duration::ZERO;
+    loop {
+        thread::sleep(EVERY);
+        let Some(agent) = agent.upgrade() else { return };
+        agent.halt.refresh();
+        let socket = agent.paths.socket().symlink_metadata();
+        if socket.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            agent.socket_removed.notify_one();
+        }
+        unrenewed += EVERY;
+        if unrenewed >= claim::RENEW_EVERY {
+            unrenewed = Duration::ZERO;
+            let Some(claim) = claim.upgrade() else { return };
+            if let Err(error) = claim.renew() {
+                tracing::warn!(%error, "claim_not_renewed");
+            }
+        }
+    }
+}
