@@ -47,13 +47,19 @@ impl DelayEstimate {
 /// An agent that has been silent for longer than is accepted, and is not given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Suspicion {
-    /// The last request to check whether its process exists, in running time.
-    pub asked: Duration,
+    /// The last request to check whether its process exists, in running time; `None` before the first.
+    pub asked: Option<Duration>,
     /// The result of the last check.
     pub presence: Option<AgentPresence>,
     /// It is in the event log.
     pub logged: bool,
 }
+
+/// The interval at which a suspected agent is checked.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+/// So many checks are begun in that time at most. Each opens a connection, and takes more time than hundreds of polls:
+/// if thousands of answers are late, checking all of these agents would delay them further.
+const CHECKS: u32 = 128;
 
 /// The contacts to all agents. All times are running time, except where the text says `now`.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +77,10 @@ pub(super) struct Contacts {
     /// Delays since the last report, by the position of the node. Only the next report shows whether there was a stall.
     unconfirmed: Vec<(u32, Duration)>,
     pub suspects: BTreeMap<u32, Suspicion>,
+    /// When the present interval of checks began, and how many were begun in it.
+    checks: (Duration, u32),
+    /// Suspected agents that were not checked yet, as of the last [`Contacts::begin_checks`].
+    unchecked: bool,
     /// The silence of most agents is in the event log.
     pub most_logged: bool,
 }
@@ -136,6 +146,35 @@ impl Contacts {
             // The agent may delay its answer by the poll interval.
             self.unconfirmed.push((position, now.saturating_sub(sent).saturating_sub(config.poll)));
         }
+    }
+
+    /// Before suspected agents are checked, those that were not checked yet first.
+    pub fn begin_checks(&mut self) {
+        self.unchecked = self.suspects.values().any(|suspicion| suspicion.asked.is_none());
+        if self.ran.saturating_sub(self.checks.0) >= CHECK_EVERY {
+            self.checks = (self.ran, 0);
+        }
+    }
+
+    /// Suspects an agent that is silent; true if it was not suspected before.
+    pub fn suspect(&mut self, position: u32, config: &Config) -> bool {
+        if self.suspects.contains_key(&position) || self.silence(position) < self.limit(position, config) {
+            return false;
+        }
+        self.suspects.insert(position, Suspicion { asked: None, presence: None, logged: false });
+        true
+    }
+
+    /// True if an agent is suspected and is to be checked now, which counts as done.
+    pub fn check_is_due(&mut self, position: u32) -> bool {
+        let Some(suspicion) = self.suspects.get_mut(&position) else { return false };
+        let is_old = |asked| !self.unchecked && self.ran.saturating_sub(asked) >= CHECK_EVERY;
+        let due = suspicion.asked.is_none_or(is_old) && self.checks.1 < CHECKS;
+        if due {
+            suspicion.asked = Some(self.ran);
+            self.checks.1 += 1;
+        }
+        due
     }
 
     /// The agent of a node is not up any more, or is another process now.
@@ -212,7 +251,7 @@ mod tests {
     }
 
     fn suspect(contacts: &mut Contacts, position: u32, presence: Option<AgentPresence>) {
-        contacts.suspects.insert(position, Suspicion { asked: ms(0), presence, logged: true });
+        contacts.suspects.insert(position, Suspicion { asked: Some(ms(0)), presence, logged: true });
     }
 
     #[test]
@@ -294,6 +333,30 @@ mod tests {
         suspect(&mut contacts, 0, Some(AgentPresence::Present));
         contacts.advance(ms(11_000), ms(11_000), &config());
         assert!(contacts.given_up(0, 4, &config()).is_some());
+    }
+
+    #[test]
+    fn of_many_silent_agents_some_are_checked_at_a_time_and_each_once_before_any_is_checked_again() {
+        let nodes = 3 * CHECKS;
+        let mut contacts = contacts(nodes);
+        let mut checked = Vec::new();
+        for half_second in 0..8 {
+            let now = ms(1000) + config().down_after + half_second * CHECK_EVERY;
+            contacts.advance(now, now, &config());
+            // As often as the running time is reported.
+            let before = checked.len();
+            for _ in 0..5 {
+                contacts.begin_checks();
+                for position in 0..nodes {
+                    contacts.suspect(position, &config());
+                    checked.extend(contacts.check_is_due(position).then_some(position));
+                }
+            }
+            assert_eq!(checked.len() - before, CHECKS as usize);
+        }
+        assert_eq!(contacts.suspects.len(), nodes as usize, "all of them are suspected");
+        assert_eq!(checked[..nodes as usize], (0..nodes).collect::<Vec<_>>());
+        assert_eq!(checked[nodes as usize..][..CHECKS as usize], (0..CHECKS).collect::<Vec<_>>());
     }
 
     #[test]

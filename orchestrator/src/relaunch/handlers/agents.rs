@@ -9,13 +9,10 @@ use crate::allocation::AgentPresence;
 use crate::events::LogEvent;
 use crate::events::{DownReason, StopReason, TimedReason};
 use crate::relaunch::action::Action;
-use crate::relaunch::contacts::Suspicion;
 use crate::relaunch::machine::Machine;
 use crate::relaunch::node_state::{Due, LostAgent, NodeStatus, Starting};
 use crate::relaunch::snapshot::Phase;
 
-/// The interval at which a suspected agent is checked.
-const CHECK_EVERY: Duration = Duration::from_millis(500);
 /// Shorter stalls of the orchestrator are not logged.
 const REPORTED_STALL: Duration = Duration::from_secs(1);
 
@@ -259,6 +256,7 @@ impl Machine {
             return;
         }
         let time = self.contacts.time();
+        self.contacts.begin_checks();
         for position in 0..self.state.nodes.len() as u32 {
             let node = &self.state.nodes[position as usize];
             match node.due(time, &self.config) {
@@ -291,16 +289,10 @@ impl Machine {
 
     /// Suspects an agent that is silent, has suspected agents checked, and gives up those that are silent for too long.
     fn check_silence(&mut self, now: Duration, position: u32, out: &mut Vec<Action>) {
-        let time = self.contacts.time();
-        if let Some(suspicion) = self.contacts.suspects.get_mut(&position) {
-            if time.saturating_sub(suspicion.asked) < CHECK_EVERY {
-                return;
-            }
-            suspicion.asked = time;
-        } else if self.contacts.silence(position) >= self.contacts.limit(position, &self.config) {
-            self.contacts.suspects.insert(position, Suspicion { asked: time, presence: None, logged: false });
+        if self.contacts.suspect(position, &self.config) {
             self.state.nodes.change(position).silent_since = Some(self.contacts.last(position));
-        } else {
+        }
+        if !self.contacts.check_is_due(position) {
             return;
         }
         out.push(Action::CheckAgent { node: self.name(position) });
