@@ -8,9 +8,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use holdfast::fleet::AgentClient;
+use holdfast::allocation::Allocation;
+use holdfast::fleet::{AgentClient, AgentRecord, AgentSupervisor, Clock, FleetEvent, FleetSettings};
 use holdfast_model::{
     AsyncRedundancy, CrcOnCopy, CrcPolicy, DataPlane, Generation, LevelPolicy, NodeName, Placement, Rank, RunNode,
     Scheme, SchemeNumbers, VariablesLayout,
@@ -23,6 +24,8 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::simulated::allocation::{Simulated, template};
+use crate::simulated_agents::SimulatedAgents;
 use crate::{Extent, PART, Result};
 
 /// A file system in memory.
@@ -375,28 +378,34 @@ impl Cluster {
         Ok(())
     }
 
-    /// Polls all agents for this time, each again when it has answered.
-    pub fn poll_all_for(&self, long: Duration, wait: Duration) -> Result<()> {
-        let until = Instant::now() + long;
-        let request = PollRequest {
-            after: u64::MAX,
-            wait_ms: u64::try_from(wait.as_millis())?,
+    /// Polls all agents as a job does, until the result is dropped.
+    pub fn polled(&self, interval: Duration) -> Result<AgentSupervisor> {
+        let _runtime = self.runtime.enter();
+        let settings = FleetSettings {
+            template: template(self.trust.clone()),
+            poll_interval: interval,
+            poll_patience: ANSWER,
             allocation_end: None,
-            known: None,
+            clock: Clock::since(0),
         };
+        let allocation = Simulated::new(0, Box::new(SimulatedAgents::new(0)));
+        let mut fleet = AgentSupervisor::new(allocation as Arc<dyn Allocation>, self.client.clone(), settings);
+        let record =
+            |agent: &Agent| AgentRecord { address: agent.address, pid: agent.pid(), pulse: None, seen: (0, 0) };
+        let known = self.agents.iter().map(|(node, agent)| (node.clone(), record(agent))).collect();
+        self.runtime.block_on(fleet.adopt(&known));
+        self.answered_for(&mut fleet, interval)?;
+        Ok(fleet)
+    }
+
+    /// Receives answers for so long.
+    pub fn answered_for(&self, fleet: &mut AgentSupervisor, long: Duration) -> Result<()> {
         self.runtime.block_on(async {
-            let mut pollers = tokio::task::JoinSet::new();
-            for agent in self.agents.values() {
-                let (client, request, address) = (self.client.clone(), request, agent.address);
-                pollers.spawn(async move {
-                    while Instant::now() < until {
-                        client.poll(address, &request, wait + ANSWER).await?;
-                    }
-                    Ok::<_, holdfast::fleet::RequestError>(())
-                });
-            }
-            while let Some(polled) = pollers.join_next().await {
-                polled??;
+            let until = tokio::time::Instant::now() + long;
+            while let Ok(event) = tokio::time::timeout_at(until, fleet.next()).await {
+                if let FleetEvent::Lost { .. } | FleetEvent::StartFailed { .. } = event {
+                    return Err(format!("while polling: {event:?}").into());
+                }
             }
             Ok(())
         })

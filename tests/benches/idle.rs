@@ -7,7 +7,7 @@ use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};
 
 const NODES: usize = 4;
-/// How long an agent may delay its answer to a poll.
+/// The interval of the polls.
 const POLL: Duration = Duration::from_millis(250);
 
 pub fn run(extent: Extent) -> Result<()> {
@@ -17,11 +17,10 @@ pub fn run(extent: Extent) -> Result<()> {
     cluster.all("write")?;
     cluster.all("complete")?;
     let (mut processor, mut memory) = (Samples::default(), Samples::default());
-    // One poll each, which opens the connection.
-    cluster.poll_all_for(POLL, POLL)?;
+    let mut fleet = cluster.polled(POLL)?;
     let before: Vec<f64> = cluster.agents().map(|agent| agent.living_threads_seconds()).collect::<Result<_>>()?;
     let begun = Instant::now();
-    cluster.poll_all_for(Duration::from_secs(extent.idle_seconds), POLL)?;
+    cluster.answered_for(&mut fleet, Duration::from_secs(extent.idle_seconds))?;
     let seconds = begun.elapsed().as_secs_f64();
     for (agent, before) in cluster.agents().zip(before) {
         processor.add((agent.living_threads_seconds()? - before) / seconds * 100.0);
@@ -29,7 +28,7 @@ pub fn run(extent: Extent) -> Result<()> {
     }
     processor.show("processor, of one core", "%");
     memory.show("resident memory", "MiB");
-    below("processor", processor.median(), 0.1, "%");
-    below("memory", memory.median(), 20.0, "MiB");
+    below("processor", processor.median(), 0.05, "%");
+    below("memory", memory.median(), 12.0, "MiB");
     Ok(())
 }

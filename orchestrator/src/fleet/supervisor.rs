@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{Health, PollReply, PollRequest, Pulse, PulseRequest, StopRequest};
@@ -48,8 +48,10 @@ const STOP_WITHIN: Duration = Duration::from_secs(3);
 const WITNESSES: usize = 2;
 /// A machine that answers does so at once; without an answer in this time, others are asked.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(20);
-/// The first and the longest pause before a machine that answers is tried again.
+/// The shortest and the longest pause before a machine that answers is tried again, and in between this part of the
+/// time since the first try.
 const TRY_AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
+const TRY_AGAIN_PART: u32 = 8;
 
 /// How the agents of a job are started and polled.
 #[derive(Clone, Debug)]
@@ -536,14 +538,13 @@ impl AgentSupervisor {
             let Some(address) = address.filter(|_| !witnesses.agents.is_empty()) else {
                 return std::future::pending().await;
             };
-            let (mut pause, longest) = TRY_AGAIN;
+            let (begun, (shortest, longest)) = (Instant::now(), TRY_AGAIN);
             loop {
                 let answers = !matches!(reachable::probe(address, ANSWERS_WITHIN).await, ProbeResult::NoAnswer);
                 if !answers && witnesses.find(address, Pulse::NoAnswer).await {
                     return format!("{} answers neither this node nor {}", address.ip(), witnesses.names());
                 }
-                tokio::time::sleep(pause).await;
-                pause = (2 * pause).min(longest);
+                tokio::time::sleep((begun.elapsed() / TRY_AGAIN_PART).clamp(shortest, longest)).await;
             }
         }
     }
