@@ -1,7 +1,7 @@
 //! What an agent does without being asked, once a second, on a thread of its own.
 //!
-//! Of an agent without work, each time that it wakes up is most of the cost, and a timer of the runtime wakes it several
-//! times. File work may also hang, which nothing but this thread waits for.
+//! The cost of an agent without work is mostly that it wakes up, and a timer of the runtime wakes it several times.
+//! File work may also hang: only this thread waits for it.
 
 use std::io;
 use std::sync::{Arc, Weak};
