@@ -36,7 +36,7 @@ pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            // No rank of another generation could connect, though the agent lives. A socket of another agent is left alone.
+            // No rank of another generation could connect, though the agent lives. One of another agent is left alone.
             () = collectives.agent.socket_removed.notified() => {
                 match listen(&path) {
                     Ok(bound) => {
