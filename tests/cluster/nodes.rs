@@ -44,7 +44,7 @@ fn rank_of_killed_node_restarts_elsewhere_from_rebuilt_checkpoint(cluster: &Clus
 
 #[test(crate::cluster)]
 fn paused_node_is_replaced_and_stays_excluded(cluster: &Cluster) {
-    let job = cluster.long_heat("paused", 240, "");
+    let job = cluster.long_heat("paused", 360, "");
     job.wait_for("checkpoint 3 protected");
     cluster.docker("pause", "n2");
     // The kernel accepts connections for its agent, which does not use them.

@@ -56,7 +56,8 @@ fn in_group(world: &World, group: &Group, script: &str) -> std::process::Command
 fn a_rank_that_the_system_killed_for_lack_of_memory_is_named_with_this_reason(world: &World) {
     let group = Group::new(world);
     let job = Job::new(world, 1).holding_after(4);
-    let mut command = in_group(world, &group, "exec \"$1\" run \"$2\"");
+    // None of the job's processes is chosen: the relaunch may begin before the limit is lifted.
+    let mut command = in_group(world, &group, "echo -1000 > /proc/self/oom_score_adj; exec \"$1\" run \"$2\"");
     command.arg(env!("CARGO_BIN_EXE_holdfast")).arg(job.spec());
     let mut running = world.start(command);
     running.sees_checkpoint(4);
@@ -64,7 +65,6 @@ fn a_rank_that_the_system_killed_for_lack_of_memory_is_named_with_this_reason(wo
     let of_victim = |file: &str| PathBuf::from(format!("/proc/{}/{file}", victim["pid"]));
 
     // The system chooses the rank first, and then the program that wants the memory.
-    // The relaunch that begins before the limit is lifted has enough.
     fs::write(of_victim("oom_score_adj"), "1000").unwrap();
     fs::write(group.0.join("memory.limit_in_bytes"), (group.usage() + (128 << 20)).to_string()).unwrap();
     let greedy =

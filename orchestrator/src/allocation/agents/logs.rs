@@ -126,7 +126,7 @@ impl StartLog {
 
     /// The last line that was written by this agent. Blocks.
     pub(crate) fn last_line(&self) -> Option<String> {
-        last_line(&self.path, self.before?, |_| true)
+        last_line(&self.path, self.before?, |line| !line.trim_start().starts_with("help:"))
     }
 }
 
