@@ -40,9 +40,7 @@ fn main() {
         "{RANKS} nodes, one rank with {} on each, default settings; milliseconds after the command",
         extent.rank_size
     );
-    println!(
-        "  noticed: the agent's connection broke; detected: the node is down; killed: no rank of the run is left;"
-    );
+    println!("  noticed: the agent is lost; detected: the node is down; killed: no rank of the run is left;");
     println!("  initialised: all new ranks have called init; rebuilt: all may read, the lost rank's files too");
     for (command, rounds, aim) in LOSSES {
         println!("docker {command}");

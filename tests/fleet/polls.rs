@@ -102,7 +102,7 @@ async fn machine_that_neither_this_process_nor_other_agents_reach_is_lost_before
         match world.fleet.next().await {
             FleetEvent::StartFailed { node: lost, reason, node_lost } => {
                 assert!(lost == node(1) && node_lost);
-                let expected = "127.0.0.1 answers neither this node nor node00002 nor node00000";
+                let expected = "127.0.0.1 answers neither this node nor node00000 nor node00002";
                 break assert!(reason.ends_with(expected), "{reason}");
             }
             FleetEvent::PollsRan { .. } | FleetEvent::Unchanged { .. } | FleetEvent::Lost { .. } => {}

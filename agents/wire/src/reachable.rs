@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 
 /// A packet can get lost, and the system repeats it only after a second. So there are several attempts.
 const ATTEMPTS: u32 = 3;
-/// The attempts begin in this part of the time.
-const ATTEMPTS_WITHIN: u32 = 2;
+/// This part of the time lies between the beginnings of two attempts.
+const BETWEEN_ATTEMPTS: u32 = 4;
 /// A probe that ends so much later than it should was delayed by this process, which is stopped or gets no processor.
 const STALL: Duration = Duration::from_millis(50);
 /// How often a probe is tried if this process is delayed each time.
@@ -45,7 +45,7 @@ pub async fn probe(address: SocketAddr, within: Duration) -> ProbeResult {
 }
 
 async fn try_once(address: SocketAddr, within: Duration) -> ProbeResult {
-    let between = within / (ATTEMPTS_WITHIN * (ATTEMPTS - 1));
+    let between = within / BETWEEN_ATTEMPTS;
     // All in one task: an answer that is there when the time is up counts.
     let mut attempts: FuturesUnordered<_> = (0..ATTEMPTS)
         .map(async |attempt| {

@@ -522,7 +522,7 @@ impl AgentSupervisor {
             let mut presence = allocation.check_agent(&node, address).await;
             if let Some(pulse) = pulse
                 && presence == AgentPresence::Present
-                && witnesses.find(pulse, Pulse::Stopped).await
+                && !witnesses.that_find(pulse, Pulse::Stopped).await.is_empty()
             {
                 presence = AgentPresence::Stopped;
             }
@@ -531,7 +531,7 @@ impl AgentSupervisor {
     }
 
     /// Returns the reason when the machine of the agent that a node had cannot be reached, neither from here nor by
-    /// other agents: what their machines say at once, this one alone would have to find several times in a row.
+    /// other agents; this process alone would have to find that several times in a row.
     fn unreachable(&self, node: &NodeName) -> impl Future<Output = String> + use<> {
         let (address, witnesses) = (self.agents.get(node).map(|agent| agent.record.address), self.witnesses(node));
         async move {
@@ -540,9 +540,11 @@ impl AgentSupervisor {
             };
             let (begun, (shortest, longest)) = (Instant::now(), TRY_AGAIN);
             loop {
-                let answers = !matches!(reachable::probe(address, ANSWERS_WITHIN).await, ProbeResult::NoAnswer);
-                if !answers && witnesses.find(address, Pulse::NoAnswer).await {
-                    return format!("{} answers neither this node nor {}", address.ip(), witnesses.names());
+                if let ProbeResult::NoAnswer = reachable::probe(address, ANSWERS_WITHIN).await {
+                    let others = witnesses.that_find(address, Pulse::NoAnswer).await;
+                    if !others.is_empty() {
+                        return format!("{} answers neither this node nor {}", address.ip(), others.join(" nor "));
+                    }
                 }
                 tokio::time::sleep((begun.elapsed() / TRY_AGAIN_PART).clamp(shortest, longest)).await;
             }
@@ -608,23 +610,19 @@ struct Witnesses {
 }
 
 impl Witnesses {
-    /// True if this process finds this at the address, and every witness that answers, one at least.
-    async fn find(&self, address: SocketAddr, what: Pulse) -> bool {
+    /// The names of the witnesses that answer, if all of them find this at the address, and this process too.
+    async fn that_find(&self, address: SocketAddr, what: Pulse) -> Vec<String> {
         let request = PulseRequest { address };
-        let ask = |witness| {
+        let ask = |(node, witness): (NodeName, SocketAddr)| {
             let client = self.client.clone();
-            async move { client.pulse(witness, &request).await }
+            async move { client.pulse(witness, &request).await.ok().map(|reply| (node, reply.found)) }
         };
-        let addresses: Vec<SocketAddr> = self.agents.iter().map(|(_, address)| *address).collect();
-        let witnesses = self.client.each(addresses, ask);
-        let (here, there) = tokio::join!(pulse::look(address), witnesses);
-        let mut there = there.into_iter().flatten().peekable();
-        here == what && there.peek().is_some() && there.all(|reply| reply.found == what)
-    }
-
-    fn names(&self) -> String {
-        let names: Vec<&str> = self.agents.iter().map(|(node, _)| node.as_str()).collect();
-        names.join(" nor ")
+        let (here, there) = tokio::join!(pulse::look(address), self.client.each(self.agents.clone(), ask));
+        let there: BTreeMap<NodeName, Pulse> = there.into_iter().flatten().collect();
+        match here == what && there.values().all(|found| *found == what) {
+            true => there.keys().map(NodeName::to_string).collect(),
+            false => Vec::new(),
+        }
     }
 }
 

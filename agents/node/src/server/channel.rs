@@ -106,9 +106,11 @@ async fn answer(port: Arc<Port>, turn: PollTurn, request: channel::Request) -> A
         && let Ok(request) = serde_json::from_slice(&body)
     {
         let reply = requests::poll_reply(&port.collectives, &turn, &request).await;
-        // An unencodable reply has no content, which the orchestrator does not take for one.
-        let body = reply.map_or_else(Bytes::new, |reply| serde_json::to_vec(&reply).unwrap_or_default().into());
-        let status = if body.is_empty() { StatusCode::NO_CONTENT } else { StatusCode::OK };
+        let (status, body) = match reply.map(|reply| serde_json::to_vec(&reply)) {
+            None => (StatusCode::NO_CONTENT, Bytes::new()),
+            Some(Ok(body)) => (StatusCode::OK, body.into()),
+            Some(Err(_)) => (StatusCode::INTERNAL_SERVER_ERROR, Bytes::new()),
+        };
         return Answer { number, status: status.as_u16(), body };
     }
     let method = if body.is_empty() { Method::GET } else { Method::POST };
