@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use procfs::ProcResult;
 use procfs::process::Process;
@@ -31,6 +32,25 @@ pub struct Killed {
 }
 
 const OF_NODE: &str = "/proc/vmstat";
+
+/// The mounts of control groups with counters, when the first rank of this agent began: of thousands of ranks, each
+/// would read and parse all mounts of the node.
+static HIERARCHIES: LazyLock<Vec<Hierarchy>> = LazyLock::new(|| hierarchies().unwrap_or_default());
+
+/// A mount of control groups that counts what is killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hierarchy {
+    version: Version,
+    /// The group at the mount point.
+    root: String,
+    mount_point: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
 
 impl MemoryKills {
     /// The counters of a process.
@@ -73,22 +93,34 @@ fn read(file: &Path) -> Option<u64> {
 /// The files that count for the control group of the process, in both versions of control groups.
 fn group_files(pid: u32) -> ProcResult<Vec<PathBuf>> {
     let groups = Process::new(i32::try_from(pid).unwrap_or(i32::MAX))?.cgroups()?;
-    let mounts = Process::myself()?.mountinfo()?;
     let mut files = Vec::new();
     for group in groups {
-        let (kind, name) = match group.hierarchy {
-            0 => ("cgroup2", "memory.events"),
-            _ if group.controllers.iter().any(|controller| controller == "memory") => ("cgroup", "memory.oom_control"),
+        let (version, name) = match group.hierarchy {
+            0 => (Version::Two, "memory.events"),
+            _ if group.controllers.iter().any(|controller| controller == "memory") => {
+                (Version::One, "memory.oom_control")
+            }
             _ => continue,
         };
-        for mount in mounts.0.iter().filter(|mount| mount.fs_type == kind) {
-            let is_it = kind == "cgroup2" || mount.super_options.contains_key("memory");
-            if let Some(directory) = below(&group.pathname, &mount.root, &mount.mount_point).filter(|_| is_it) {
-                files.push(directory.join(name));
-            }
+        for hierarchy in HIERARCHIES.iter().filter(|hierarchy| hierarchy.version == version) {
+            let directory = below(&group.pathname, &hierarchy.root, &hierarchy.mount_point);
+            files.extend(directory.map(|directory| directory.join(name)));
         }
     }
     Ok(files)
+}
+
+fn hierarchies() -> ProcResult<Vec<Hierarchy>> {
+    let mounts = Process::myself()?.mountinfo()?.0.into_iter();
+    let counting = mounts.filter_map(|mount| {
+        let version = match mount.fs_type.as_str() {
+            "cgroup2" => Version::Two,
+            "cgroup" if mount.super_options.contains_key("memory") => Version::One,
+            _ => return None,
+        };
+        Some(Hierarchy { version, root: mount.root, mount_point: mount.mount_point })
+    });
+    Ok(counting.collect())
 }
 
 /// The directory of a control group in a mount that begins at `root`, as that of a container does.
