@@ -62,6 +62,18 @@ fn links_between_pages_lead_to_files() {
     }
 }
 
+/// mdBook leaves out pages that are not listed.
+#[test]
+fn the_book_has_each_page_once() {
+    let listed = fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    let mut listed = between(&listed, "](", ")");
+    listed.sort_unstable();
+    let docs: Vec<String> =
+        repository().into_iter().filter_map(|path| Some(path.strip_prefix("docs/")?.into())).collect();
+    let pages: Vec<_> = docs.iter().filter(|path| path.ends_with(".md") && *path != "SUMMARY.md").collect();
+    assert_eq!(listed, pages);
+}
+
 #[test]
 fn first_page_names_every_checkpoint_source() {
     let text = fs::read_to_string(root().join("README.md")).unwrap();

@@ -17,6 +17,7 @@ mod c;
 mod examples;
 mod fortran;
 mod fti;
+mod installed;
 mod interpose;
 mod interrupted;
 mod names;

@@ -57,7 +57,13 @@ impl Tutorial {
             fs::create_dir(at(directory)).unwrap();
         }
         fs::hard_link(env!("CARGO_BIN_EXE_holdfast"), at("bin/holdfast")).unwrap();
-        for library in ["libscr.so", "libholdfast_variables.so", "libscr_interpose.so"] {
+        for library in [
+            "libscr.so",
+            "libscr.so.100",
+            "libholdfast_variables.so",
+            "libholdfast_variables.so.1",
+            "libscr_interpose.so",
+        ] {
             fs::hard_link(library_directory().join(library), at("lib").join(library)).unwrap();
         }
         for header in

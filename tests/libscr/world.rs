@@ -153,7 +153,7 @@ impl World {
     fn installed(&self, libraries: &Path) -> PathBuf {
         let directory = self.path().join("lib");
         fs::create_dir_all(&directory).unwrap();
-        for library in ["libscr.so", "libscr.a"] {
+        for library in ["libscr.so", "libscr.so.100", "libscr.a"] {
             fs::copy(libraries.join(library), directory.join(library)).unwrap();
         }
         for script in ["libscrf.so", "libscrf.a"] {

@@ -16,6 +16,7 @@ fn nodes_are_installed_checked_drained_and_cleared_and_the_second_time_nothing_c
     let site = json!({
         "holdfast_parameters": {"SCR_CACHE_SIZE": 3},
         "holdfast_check_user": "user1",
+        "holdfast_slurm": true,
     });
 
     installs(&machines, &site, &before);
@@ -58,6 +59,11 @@ fn checks(machines: &Machines, site: &serde_json::Value) {
     strict["holdfast_check_free_bytes"] = json!(1_u64 << 60);
     let refused = machines.play("check.yaml", &strict);
     assert!(!refused.success && refused.output.contains("cannot be used by user1"), "{}", refused.output);
+    // A value of the wrong type.
+    strict["holdfast_check_free_bytes"] = json!("plenty");
+    let refused = machines.play("check.yaml", &strict);
+    let wrong_type = "argument 'holdfast_check_free_bytes' is of type";
+    assert!(!refused.success && refused.output.contains(wrong_type), "{}", refused.output);
     // One node whose site configuration was changed by hand, and the mode of a header.
     machines.on(1, "echo SCR_CACHE_SIZE=7 >/etc/holdfast/scr.conf && chmod 600 /usr/local/include/scr.h");
     let refused = machines.play("check.yaml", site);

@@ -1,6 +1,5 @@
-//! The name under which the loader of programs that are linked with the library searches for it.
+//! The version of the library.
 
-fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libfti.so");
+fn main() -> std::io::Result<()> {
+    holdfast_soname::set("fti", 100)
 }

@@ -212,8 +212,9 @@ mod tests {
         ];
         events.iter().for_each(|event| metrics.add(Timestamp::from_secs(100), event));
         let text = metrics.text(Timestamp::from_secs(200));
+        let version = env!("CARGO_PKG_VERSION");
         for line in [
-            "holdfast_job_info{job=\"heat \\\"1\\\"\",job_id=\"17\",version=\"0.1.0\"} 1",
+            format!("holdfast_job_info{{job=\"heat \\\"1\\\"\",job_id=\"17\",version=\"{version}\"}} 1").as_str(),
             "holdfast_job_running 1",
             "holdfast_job_start_time_seconds 100",
             "holdfast_nodes{state=\"allocated\"} 2",

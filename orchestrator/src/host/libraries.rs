@@ -16,12 +16,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const SCR: [&str; 2] = ["libscr.so", "libscrf.so"];
 const FTI: [&str; 1] = ["libfti.so"];
 const VARIABLES: [&str; 1] = ["libholdfast_variables.so"];
-/// A function that only Holdfast's library has.
-const OWN_FUNCTION: &[u8] = b"HOLDFAST_Rank";
+/// Functions that only Holdfast's libraries have.
+const OWN_SCR: &[u8] = b"HOLDFAST_Rank";
+const OWN_FTI: &[u8] = b"holdfast_fti_init";
+const OWN_VARIABLES: &[u8] = b"holdfast_protect";
 /// In the paths that LLNL's library has used since v1.1.8; those of v1.1-8 have `checkpoint.` there.
 const LATER_PATH: &[u8] = b"scr.dataset.";
-/// Part of messages of Holdfast's libraries.
-const OWN_NAME: &[u8] = b"Holdfast";
 
 /// The libraries that a program is linked with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Libraries {
 
     /// The path of LLNL's SCR library, if the program is linked with it: Holdfast's has the same name.
     pub fn scr_of_llnl(&self) -> Option<&Path> {
-        self.named(&SCR).find(|path| !file_contains(path, OWN_FUNCTION))
+        self.named(&SCR).find(|path| !file_contains(path, OWN_SCR))
     }
 
     /// The path of LLNL's SCR library, if it writes other files than v1.1-8, whose files Holdfast reads.
@@ -84,11 +84,10 @@ impl Libraries {
     /// The library that makes the program's checkpoints, and the `checkpoint.source` that serves it; `None` if there is
     /// none, or there are libraries of several sources.
     pub fn source(&self) -> Option<(&Path, &'static str)> {
-        let scr =
-            self.named(&SCR).map(|path| (path, if file_contains(path, OWN_FUNCTION) { "scr" } else { "scr-files" }));
-        let fti = self.named(&FTI).filter(|path| file_contains(path, OWN_NAME));
-        let variables = self.named(&VARIABLES).chain(fti).map(|path| (path, "variables"));
-        let mut all = scr.chain(variables);
+        let scr = self.named(&SCR).map(|path| (path, if file_contains(path, OWN_SCR) { "scr" } else { "scr-files" }));
+        let fti = self.named(&FTI).filter(|path| file_contains(path, OWN_FTI));
+        let variables = self.named(&VARIABLES).filter(|path| file_contains(path, OWN_VARIABLES));
+        let mut all = scr.chain(variables.chain(fti).map(|path| (path, "variables")));
         let first = all.next()?;
         all.all(|(_, source)| source == first.1).then_some(first)
     }
@@ -163,9 +162,11 @@ mod tests {
             }
             Libraries::parse(&listing).source().map(|(_, source)| source)
         };
-        let (own, llnl, fti) = (("libscr.so", "HOLDFAST_Rank"), ("libscr.so.0", "SCR_Init"), ("libfti.so", "Holdfast"));
+        let (own, llnl, fti) =
+            (("libscr.so", "HOLDFAST_Rank"), ("libscr.so.0", "SCR_Init"), ("libfti.so.100", "holdfast_fti_init"));
         assert_eq!([of(&[own]), of(&[llnl]), of(&[fti])], [Some("scr"), Some("scr-files"), Some("variables")]);
-        assert_eq!(of(&[("libholdfast_variables.so", "")]), Some("variables"));
+        assert_eq!(of(&[("libholdfast_variables.so.1", "holdfast_protect")]), Some("variables"));
+        assert_eq!(of(&[("libholdfast_variables.so", "of somebody else")]), None);
         assert_eq!(of(&[("libm.so.6", ""), ("libfti.so", "another FTI")]), None);
         assert_eq!(of(&[own, fti]), None);
     }

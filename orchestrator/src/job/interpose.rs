@@ -1,7 +1,7 @@
 //! The variables by which `libscr_interpose` is loaded into the ranks (`checkpoint.interpose`).
 
 use std::collections::BTreeMap;
-use std::env;
+use std::env::{self, consts};
 use std::path::{Path, PathBuf};
 
 use holdfast_patterns::CHECKPOINT_PATTERN;
@@ -13,7 +13,8 @@ use crate::spec::{Allocation, Step};
 const LIBRARY: &str = "libscr_interpose.so";
 /// The loader's variable.
 const PRELOAD: &str = "LD_PRELOAD";
-/// Where the library is, from the directory of the program.
+/// Where the library is, from the directory of the program; in packages of Debian, in a directory of `../lib` that is
+/// named after the processor's architecture.
 const PLACES: [&str; 3] = ["", "../lib", "../lib64"];
 
 /// The variables of the ranks; none if no files are intercepted.
@@ -44,7 +45,9 @@ fn find(named: Option<PathBuf>, holdfast: &Path) -> Result<PathBuf, PreflightErr
         Some(named) => vec![named],
         None => {
             let directory = holdfast.parent().unwrap_or(Path::new("/"));
-            PLACES.map(|place| directory.join(place).join(LIBRARY)).into()
+            let of_architecture = format!("../lib/{}-{}-gnu", consts::ARCH, consts::OS);
+            let places = PLACES.into_iter().chain([of_architecture.as_str()]);
+            places.map(|place| directory.join(place).join(LIBRARY)).collect()
         }
     };
     let found = candidates.iter().find(|path| path.is_file()).and_then(|path| path.canonicalize().ok());

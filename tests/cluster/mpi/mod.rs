@@ -44,6 +44,7 @@ fn install_library(cluster: &Cluster) {
     for library in ["libscr.so", "libscr.a"] {
         cluster.share(&built.join(library), &format!("/opt/holdfast/lib/{library}"));
     }
+    cluster.on("ctl", "ln -sfn libscr.so /opt/holdfast/lib/libscr.so.100");
     for header in ["scr.h", "scrf.h"] {
         let header_file = in_repository("agents/client/libscr/include").join(header);
         cluster.share(&header_file, &format!("/opt/holdfast/include/{header}"));
