@@ -224,7 +224,7 @@ fn artifacts_that_are_missing_are_named_before_anything_is_installed(world: &Wor
     assert!(!world.path().join("root/usr").exists());
 }
 
-/// The wheel has the libraries in it, needs no variable, and says what is missing where it has no agent.
+/// The wheel contains the libraries, needs no environment variable, and names what is missing without an agent.
 #[test]
 fn the_wheel_is_imported_without_an_installation_and_without_an_agent(world: &World) {
     needs("python3");

@@ -16,7 +16,6 @@ fn nodes_are_installed_checked_drained_and_cleared_and_the_second_time_nothing_c
     let site = json!({
         "holdfast_parameters": {"SCR_CACHE_SIZE": 3},
         "holdfast_check_user": "user1",
-        "holdfast_slurm": true,
     });
 
     installs(&machines, &site, &before);
