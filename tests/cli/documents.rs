@@ -1,6 +1,6 @@
 //! The Markdown pages: links and paths exist, the specs in them are valid, lines fit the width.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -48,18 +48,77 @@ fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
     text.lines().flat_map(line).collect()
 }
 
-#[test]
-fn links_between_pages_lead_to_files() {
-    for (page, text) in pages() {
-        for link in between(&text, "](", ")") {
-            let path = link.split('#').next().unwrap();
-            if path.is_empty() || path.contains("://") {
-                continue;
-            }
-            let target = root().join(&page).parent().unwrap().join(path);
-            assert!(target.exists(), "{page} links to {link}");
+/// The lines of a page outside of fenced blocks.
+fn lines_of_text(text: &str) -> Vec<&str> {
+    let mut is_code = false;
+    let is_text = |line: &&str| {
+        let fence = line.trim_start().starts_with("```");
+        is_code ^= fence;
+        !is_code && !fence
+    };
+    text.lines().filter(is_text).collect()
+}
+
+/// The anchors of the headings of a page, as mdBook and the hosts of repositories make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for heading in lines_of_text(text).into_iter().filter_map(|line| line.strip_prefix('#')) {
+        let letters = heading.trim_start_matches('#').trim().to_lowercase();
+        let letters = letters.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+        let anchor: String = letters.map(|letter| if letter == ' ' { '-' } else { letter }).collect();
+        let repeated = (1..).map(|number| format!("{anchor}-{number}"));
+        let mut free = std::iter::once(anchor.clone()).chain(repeated).skip_while(|name| anchors.contains(name));
+        let name = free.next().unwrap();
+        anchors.insert(name);
+    }
+    anchors
+}
+
+/// The targets of the links in a page, without those in code.
+fn links(text: &str) -> Vec<String> {
+    let mut links = Vec::new();
+    for line in lines_of_text(text) {
+        // In a line, every second part is a code span.
+        let line = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        let definition = line.strip_prefix('[').and_then(|line| line.split_once("]: ")).map(|(_, target)| target);
+        links.extend(between(&line, "](", ")").into_iter().chain(definition).map(str::to_owned));
+    }
+    links
+}
+
+/// The path in the repository of a link in a page.
+fn target(page: &str, link: &str) -> String {
+    let mut parts: Vec<&str> = page.split('/').collect();
+    parts.pop();
+    for part in link.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." | "" => {}
+            _ => parts.push(part),
         }
     }
+    parts.join("/")
+}
+
+#[test]
+fn links_between_pages_lead_to_files_and_headings() {
+    let pages: BTreeMap<String, String> = pages().into_iter().collect();
+    let (mut files, mut headings) = (0, 0);
+    // Paths in a page that is a symbolic link count from the directory of the page itself.
+    for (page, text) in pages.iter().filter(|(page, _)| !root().join(page).is_symlink()) {
+        for link in links(text).iter().filter(|link| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { page.clone() } else { target(page, path) };
+            assert!(root().join(&target).exists(), "{page} links to {link}");
+            files += 1;
+            if !anchor.is_empty() {
+                let known = pages.get(&target).is_some_and(|text| anchors(text).contains(anchor));
+                assert!(known, "{page} links to {link}: there is no such heading");
+                headings += 1;
+            }
+        }
+    }
+    assert!(files > 200 && headings > 50, "{files} links, {headings} to headings");
 }
 
 /// mdBook leaves out pages that are not listed.

@@ -29,6 +29,7 @@ mod pairs;
 mod preflight;
 mod scr_commands;
 mod services;
+mod slurm_scripts;
 mod sources;
 mod stalled_prefix;
 mod topology;

@@ -87,6 +87,11 @@ fn a_login_node_of_slurm_is_no_allocation(world: &World) {
     let written = init(world, &["true"], &[("PATH", &path)]);
     assert_eq!((&written["manager"], &written["nodes"]), (&"slurm".into(), &Value::Null));
     assert!(written["spec"].as_str().unwrap().contains("salloc"), "{written}");
+    // To try it there.
+    let written = init(world, &["--local", "true"], &[("PATH", &path)]);
+    assert_eq!((&written["manager"], &written["nodes"]), (&"local".into(), &4.into()));
+    let refused = world.run(world.holdfast(["init", "--local", "--hosts-file", "hosts", "true"])).with_code(64);
+    refused.prints(&["--local", "--hosts-file"]);
 }
 
 #[test(unchecked)]

@@ -1,6 +1,6 @@
 //! Programs in C that are linked with libscr.
 
-use crate::world::{Link, World, exits_with, output, sum};
+use crate::world::{Link, SCR, World, exits_with, output, sum};
 
 #[test]
 fn scr_1_program_restarts_from_rebuilt_files_after_node_loss(world: &World) {
@@ -10,6 +10,19 @@ fn scr_1_program_restarts_from_rebuilt_files_after_node_loss(world: &World) {
     let printed = exits_with(&world.run(&command, "", "{node: 1, during: encode, checkpoint: 3}"), 0);
     world.assert_results(|rank| format!("{} 4", sum(rank, 10)));
     assert!(!printed.contains("SCR_Route_file"), "at the first start there is nothing to read: {printed}");
+}
+
+#[test]
+fn program_of_the_page_has_its_result_after_node_loss(world: &World) {
+    let source = world.program_of_page("docs/libscr.md", "c", "sum.c");
+    let program = world.compile_for(SCR, &["cc"], &[&source], Link::Shared);
+    let ran = world.run(&[program.to_str().unwrap()], "", "{node: 1, during: encode, checkpoint: 40}");
+    let printed = exits_with(&ran, 0);
+    for rank in 0..6 {
+        let line = format!("rank {rank} of 6: {}", sum(rank, 100));
+        assert!(printed.contains(&line), "{line}: {printed}");
+    }
+    assert!(printed.contains("node1 down"), "{printed}");
 }
 
 #[test]

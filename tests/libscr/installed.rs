@@ -1,5 +1,5 @@
 //! The libraries as `packaging/stage` installs them: versions, functions, pkg-config, CMake, and programs that were
-//! linked with libraries without a version.
+//! linked with libraries without a version. The wheel: imports, and what a type checker finds in it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::world::{SCR, World, exits_with, in_repository, library_directory, needs, output};
+use crate::world::{
+    SCR, World, exits_with, in_repository, library_directory, needs, needs_module, output, program_source,
+};
 
 /// The directories of libraries in a package of Debian.
 fn debian() -> String {
@@ -195,12 +197,15 @@ fn the_installed_program_completes_commands_and_has_manual_pages(world: &World) 
         "share/fish/vendor_completions.d/holdfast.fish",
         "share/doc/holdfast/LICENSE",
         "share/holdfast/configs/quickstart.yaml",
+        "share/holdfast/python/holdfast/_buffers.pyi",
+        "share/holdfast/python/scr-stubs/__init__.pyi",
     ] {
         assert!(fs::metadata(prefix.join(file)).is_ok_and(|found| found.len() > 100), "{file}");
     }
     let module = prefix.join("share/holdfast/modules/holdfast").join(env!("CARGO_PKG_VERSION"));
     let text = fs::read_to_string(module).unwrap();
     assert!(text.contains(&format!("set root {}\n", prefix.display())) && !text.contains('@'), "{text}");
+    assert!(prefix.join("share/holdfast/python/holdfast/py.typed").exists());
     // Python finds the libraries of the prefix.
     needs("python3");
     let mut python = Command::new("python3");
@@ -224,25 +229,33 @@ fn artifacts_that_are_missing_are_named_before_anything_is_installed(world: &Wor
     assert!(!world.path().join("root/usr").exists());
 }
 
+/// Makes the wheel of these files.
+fn wheel(world: &World, artifacts: &Path) -> PathBuf {
+    let mut make = Command::new(in_repository("packaging/wheel"));
+    PathBuf::from(printed(make.arg(artifacts).arg(world.path())).trim())
+}
+
+/// The directory with the content of a wheel.
+fn unpacked(world: &World, wheel: &Path) -> PathBuf {
+    let site = world.path().join("site");
+    let mut unpack = Command::new("python3");
+    printed(unpack.args(["-m", "zipfile", "-e"]).arg(wheel).arg(&site));
+    site
+}
+
 /// The wheel contains the libraries, needs no environment variable, and names what is missing without an agent.
 #[test]
 fn the_wheel_is_imported_without_an_installation_and_without_an_agent(world: &World) {
     needs("python3");
     needs("objdump");
-    let wheel = |artifacts: &Path| {
-        let mut make = Command::new(in_repository("packaging/wheel"));
-        PathBuf::from(printed(make.arg(artifacts).arg(world.path())).trim())
-    };
     let artifacts = artifacts(world);
-    let made = wheel(&artifacts);
+    let made = wheel(world, &artifacts);
     let name = made.file_name().unwrap().to_str().unwrap().to_owned();
     assert!(name.contains("-py3-none-manylinux_2_") && name.contains(env!("CARGO_PKG_VERSION")), "{name}");
     let first = fs::read(&made).unwrap();
-    assert!(fs::read(wheel(&artifacts)).unwrap() == first, "two wheels of the same files differ");
+    assert!(fs::read(wheel(world, &artifacts)).unwrap() == first, "two wheels of the same files differ");
 
-    let site = world.path().join("site");
-    let mut unpack = Command::new("python3");
-    printed(unpack.args(["-m", "zipfile", "-e"]).arg(&made).arg(&site));
+    let site = unpacked(world, &made);
     let python = |program: &str| {
         let mut python = Command::new("python3");
         python.args(["-c", program]).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -250,8 +263,11 @@ fn the_wheel_is_imported_without_an_installation_and_without_an_agent(world: &Wo
     };
     let imported = python("import scr, holdfast.variables, holdfast.pairs; print(scr.__name__)");
     assert_eq!(exits_with(&imported, 0), "scr\n");
-    let alone = output(&python("import holdfast.variables; holdfast.variables.init()"));
-    assert!(alone.contains("holdfast run"), "{alone}");
+    for call in ["scr.init()", "holdfast.variables.init()", "holdfast.pairs.ft_init_wait()"] {
+        let alone = python(&format!("import scr, holdfast.variables, holdfast.pairs; {call}"));
+        let text = exits_with(&alone, 1);
+        assert!(text.contains("holdfast run"), "{call}: {text}");
+    }
     // Each file is in the record, with its checksum.
     let checked = python(
         "import base64, csv, glob, hashlib\n\
@@ -264,6 +280,74 @@ fn the_wheel_is_imported_without_an_installation_and_without_an_agent(world: &Wo
          print(len(rows) >= 8)",
     );
     assert_eq!(exits_with(&checked, 0), "True\n");
+    // Without its libraries, a module names the file and the variable that leads to it.
+    for (library, variable, program) in [
+        ("libscr.so", "HOLDFAST_LIBSCR", "import scr; scr.init()"),
+        ("libholdfast_variables.so", "HOLDFAST_LIBVARIABLES", "import holdfast.variables"),
+        ("libholdfast_pairs.so", "HOLDFAST_LIBPAIRS", "import holdfast.pairs"),
+    ] {
+        fs::remove_file(site.join("holdfast").join(library)).unwrap();
+        let text = exits_with(&python(program), 1);
+        assert!(text.contains(&format!("{library} cannot be loaded")) && text.contains(variable), "{text}");
+    }
+}
+
+/// The lines of a program with errors, in the output of mypy.
+fn lines_with_errors(printed: &str) -> BTreeSet<usize> {
+    let errors = printed.lines().filter(|line| line.contains(": error: "));
+    errors.filter_map(|line| line.split(':').nth(1)?.parse().ok()).collect()
+}
+
+#[test]
+fn a_type_checker_accepts_the_python_modules_and_right_calls_and_reports_wrong_ones(world: &World) {
+    needs("python3");
+    needs("objdump");
+    needs("mypy");
+    needs_module("numpy");
+    let site = unpacked(world, &wheel(world, &artifacts(world)));
+    let mypy = || {
+        let mut mypy = Command::new("mypy");
+        mypy.args(["--strict", "--config-file=", "--cache-dir"]).arg(world.path().join("cache"));
+        mypy
+    };
+    printed(mypy().args(["scr.py", "holdfast"]).current_dir(&site));
+    let check = |program: &str| {
+        let mut check = mypy();
+        check.arg(program_source(program)).current_dir(world.path()).env("PYTHONPATH", &site).output().unwrap()
+    };
+    exits_with(&check("typed.py"), 0);
+    let text = exits_with(&check("mistyped.py"), 1);
+    let source = fs::read_to_string(program_source("mistyped.py")).unwrap();
+    let wrong = (1..).zip(source.lines()).filter(|(_, line)| line.ends_with("# wrong"));
+    assert_eq!(lines_with_errors(&text), wrong.map(|(number, _)| number).collect(), "{text}");
+
+    // The program with right calls uses all names.
+    let typed = fs::read_to_string(program_source("typed.py")).unwrap();
+    let is_between = |letter: char| !letter.is_alphanumeric() && !"_.".contains(letter);
+    let words: BTreeSet<&str> = typed.split(is_between).collect();
+    for (module, name) in [("scr", "scr"), ("holdfast.variables", "variables"), ("holdfast.pairs", "pairs")] {
+        let mut list = Command::new("python3");
+        list.args(["-c", &format!("import {module} as module; print(*module.__all__)")]).env("PYTHONPATH", &site);
+        let names = printed(&mut list);
+        assert!(names.split_whitespace().count() > 10, "{module}: {names}");
+        let is_unused = |used: &&str| !words.contains(format!("{name}.{used}").as_str());
+        let unused: Vec<_> = names.split_whitespace().filter(is_unused).collect();
+        assert!(unused.is_empty(), "typed.py does not use {unused:?} of {module}");
+    }
+}
+
+/// With the syntax of the oldest Python that the wheel names.
+#[test]
+fn the_python_modules_have_the_syntax_of_the_oldest_supported_python() {
+    needs("python3");
+    let directory = in_repository("agents/client/python");
+    let project = fs::read_to_string(directory.join("pyproject.toml")).unwrap();
+    let oldest = project.split("requires-python = \">=3.").nth(1).unwrap().split('"').next().unwrap();
+    let parse = "import ast, sys\nfor file in sys.argv[2:]:\n    \
+                 ast.parse(open(file).read(), file, feature_version=(3, int(sys.argv[1])))";
+    let files =
+        ["scr.py", "holdfast/__init__.py", "holdfast/_library.py", "holdfast/pairs.py", "holdfast/variables.py"];
+    printed(Command::new("python3").args(["-c", parse, oldest]).args(files).current_dir(directory));
 }
 
 #[test]

@@ -14,6 +14,7 @@ extern crate holdfast_test_attribute;
 mod alone;
 mod any_ranks;
 mod c;
+mod example_files;
 mod examples;
 mod fortran;
 mod fti;

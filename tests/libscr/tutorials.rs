@@ -1,8 +1,4 @@
-//! The pages of `docs/tutorials`: the files in them are written, their commands are run in order, and what the page
-//! says of their output is compared.
-//!
-//! A block whose preceding line ends with a name in backticks and a colon is a file. Blocks `sh` are commands; the
-//! block `text` behind one has lines of its output, in which `…` stands for anything.
+//! The pages of `docs/tutorials` are carried out.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,10 +7,10 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use holdfast_testkit::harness::ignore;
+use holdfast_testkit::pages;
 use tempfile::TempDir;
 
-use crate::world::{FTI, SCR, VARIABLES, World, in_repository, library_directory, needs, output, quiet};
+use crate::world::{FTI, SCR, VARIABLES, World, in_repository, library_directory, needs, needs_module, output, quiet};
 
 /// A page that is carried out.
 struct Tutorial {
@@ -22,39 +18,13 @@ struct Tutorial {
     installed: TempDir,
 }
 
-/// A fenced block of a page.
-struct Block<'a> {
-    language: &'a str,
-    /// The file of this name has the content.
-    file: Option<&'a str>,
-    content: &'a str,
-}
-
-fn blocks(page: &str) -> Vec<Block<'_>> {
-    let mut blocks = Vec::new();
-    let mut rest = page;
-    while let Some((before, after)) = rest.split_once("\n```") {
-        let (language, after) = after.split_once('\n').unwrap();
-        let (content, after) = after.split_once("\n```\n").unwrap_or_else(|| panic!("an open block: {after}"));
-        let line = before.trim_end().lines().last().unwrap_or_default();
-        let file = line.strip_suffix("`:").and_then(|line| line.rsplit('`').next());
-        blocks.push(Block { language, file, content });
-        rest = after;
-        // The next block may begin in the next line.
-        if let Some(at) = page.len().checked_sub(rest.len() + 1) {
-            rest = &page[at..];
-        }
-    }
-    blocks
-}
-
 impl Tutorial {
     fn new() -> Self {
         // On the same file system as the build: files are linked, not copied.
         let installed = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let at = |path: &str| installed.path().join(path);
-        for directory in ["bin", "lib", "include", "tools"] {
-            fs::create_dir(at(directory)).unwrap();
+        for directory in ["bin", "lib", "include", "tools", "share/holdfast/configs"] {
+            fs::create_dir_all(at(directory)).unwrap();
         }
         fs::hard_link(env!("CARGO_BIN_EXE_holdfast"), at("bin/holdfast")).unwrap();
         for library in [
@@ -72,6 +42,7 @@ impl Tutorial {
             symlink(&header, at("include").join(header.file_name().unwrap())).unwrap();
         }
         symlink(in_repository("agents/client/python"), at("python")).unwrap();
+        fs::copy(in_repository("configs/quickstart.yaml"), at("share/holdfast/configs/quickstart.yaml")).unwrap();
         // The MPI and the Python that these tests need may not be the first ones in PATH.
         for (name, program) in
             [("mpicc", "/usr/bin/mpicc.mpich"), ("mpirun", "/usr/bin/mpirun.mpich"), ("python3", "/usr/bin/python3")]
@@ -104,16 +75,7 @@ impl Tutorial {
     /// Carries the page out. Returns what each block of commands printed.
     fn run(&self, page: &str) -> Vec<String> {
         let text = fs::read_to_string(in_repository(&format!("docs/tutorials/{page}"))).unwrap();
-        let mut printed: Vec<String> = Vec::new();
-        for Block { language, file, content } in blocks(&text) {
-            match (language, file) {
-                ("sh", _) => printed.push(self.shell(content)),
-                ("text", _) => assert_printed(content, printed.last().unwrap()),
-                (_, Some(file)) => self.write(file, content),
-                _ => {}
-            }
-        }
-        printed
+        pages::carry_out(&text, |file, content| self.write(file, content), |commands| self.shell(commands))
     }
 
     fn write(&self, file: &str, content: &str) {
@@ -122,22 +84,6 @@ impl Tutorial {
         if content.starts_with("#!") {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         }
-    }
-}
-
-/// Each line of the page is a line of the output; `…` stands for anything.
-#[track_caller]
-fn assert_printed(expected: &str, output: &str) {
-    for pattern in expected.lines() {
-        let parts: Vec<&str> = pattern.split('…').map(str::trim).collect();
-        let matches = |line: &str| {
-            let mut rest = Some(line.trim());
-            for part in &parts {
-                rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, rest)| rest);
-            }
-            rest.is_some() && line.trim().starts_with(parts[0])
-        };
-        assert!(output.lines().any(matches), "{pattern:?} is not in\n{output}");
     }
 }
 
@@ -168,13 +114,6 @@ fn source_after_loss(tutorial: &Tutorial, prefix: &str) -> String {
     named("restarted").last().unwrap()["source"].as_str().unwrap().to_owned()
 }
 
-fn needs_module(name: &str) {
-    let tried = Command::new("/usr/bin/python3").args(["-c", &format!("import {name}")]).status();
-    if !tried.is_ok_and(|status| status.success()) {
-        ignore(&format!("{name} of /usr/bin/python3 is not installed"));
-    }
-}
-
 #[test]
 fn the_mpi_program_in_c_has_the_same_result_after_a_loss() {
     needs("mpicc.mpich");
@@ -186,6 +125,16 @@ fn the_mpi_program_in_c_has_the_same_result_after_a_loss() {
     let source = source_after_loss(&tutorial, "rod_safe-run");
     assert!(["rebuilt", "fetched"].contains(&&*source), "{source}");
     assert_survived(&tutorial, "rod_files-run");
+}
+
+#[test]
+fn the_program_in_c_has_the_same_result_after_a_loss() {
+    needs("patch");
+    let tutorial = Tutorial::new();
+    let printed = tutorial.run("program.md");
+    result(&printed, "copy 1: ");
+    let source = source_after_loss(&tutorial, "pi_safe-run");
+    assert!(["rebuilt", "fetched"].contains(&&*source), "{source}");
 }
 
 #[test]
@@ -219,6 +168,24 @@ fn the_program_with_mpi4py_has_the_same_result_after_a_loss() {
     let printed = tutorial.run("mpi4py.md");
     result(&printed, "4 ranks: ");
     assert_survived(&tutorial, "rod_mpi-run");
+}
+
+#[test]
+fn the_training_has_the_same_weights_after_a_loss() {
+    needs_module("numpy");
+    needs_module("mpi4py");
+    needs("mpirun.openmpi");
+    let tutorial = Tutorial::new();
+    let printed = tutorial.run("training.md");
+    result(&printed, "4 ranks: ");
+    assert_survived(&tutorial, "train-run");
+}
+
+#[test]
+fn the_first_job_survives_two_losses_and_continues_after_a_third() {
+    let tutorial = Tutorial::new();
+    let printed = tutorial.run("first-job.md");
+    result(&printed, "heat: finished step 400, checksum ");
 }
 
 #[test]

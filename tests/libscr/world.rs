@@ -316,3 +316,11 @@ pub fn needs(program: &str) {
         ignore(&format!("{program} is not installed"));
     }
 }
+
+/// Ignores the test where Debian's Python lacks this module.
+pub fn needs_module(name: &str) {
+    let tried = Command::new("/usr/bin/python3").args(["-c", &format!("import {name}")]).output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        ignore(&format!("{name} of /usr/bin/python3 is not installed"));
+    }
+}

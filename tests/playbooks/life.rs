@@ -16,6 +16,7 @@ fn nodes_are_installed_checked_drained_and_cleared_and_the_second_time_nothing_c
     let site = json!({
         "holdfast_parameters": {"SCR_CACHE_SIZE": 3},
         "holdfast_check_user": "user1",
+        "holdfast_slurm": true,
     });
 
     installs(&machines, &site, &before);
@@ -97,6 +98,8 @@ fn drains(machines: &Machines) {
     assert!(announced.output.contains("checkpoint 3 is in the caches"), "{}", announced.output);
     assert!(!machines.holds(0, "test -e /pfs/job/index.scr"));
     drains_nothing_of_another_user(machines, &job);
+    // The user may not write to some of the directories.
+    machines.on(0, &format!("chmod -R u-w {BASE}/user1/scr.1145655"));
     // node3 does not answer: its files are rebuilt from the others.
     let drained = machines.play("drain.yaml", &job).well();
     assert_eq!(drained.changed, 1, "{}", drained.output);

@@ -3,14 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_testkit::cluster::{self, NO_ENGINE};
 use holdfast_testkit::harness::ignore;
 use tempfile::TempDir;
 
-const IMAGE: &str = "holdfast/cluster";
-/// The names contain the process id, so that they belong to this process only.
+pub const IMAGE: &str = "holdfast/cluster";
 const COUNT: usize = 3;
+
+/// How many machines there were before, in this process: each test has its own.
+static BEFORE: AtomicU32 = AtomicU32::new(0);
 
 /// The machines; removed when dropped.
 pub struct Machines {
@@ -52,7 +55,8 @@ impl Machines {
         }
         checked(Command::new(root().join("docker/cluster")).arg("image"));
         let directory = tempfile::tempdir().unwrap();
-        let unique = format!("holdfast-playbooks-{}", std::process::id());
+        // The names contain the process id, so that they belong to this process only.
+        let unique = format!("holdfast-playbooks-{}-{}", std::process::id(), BEFORE.fetch_add(1, Ordering::Relaxed));
         let mut machines = Machines { directory, ansible, containers: Vec::new(), volume: unique.clone() };
         checked(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(machines.path("key")));
         let pfs = format!("{unique}:/pfs");
@@ -69,11 +73,12 @@ impl Machines {
             machines.on(number, "chown root: /root/.ssh/authorized_keys");
         }
         machines.write_inventory();
-        machines.gather_artifacts();
+        gather_artifacts(&machines.path("artifacts"));
         machines
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A path in the test's own directory on this machine.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -98,24 +103,6 @@ impl Machines {
         fs::write(self.path("inventory.yaml"), inventory).unwrap();
     }
 
-    /// The files of this build in one directory, as after `cargo build --release`.
-    fn gather_artifacts(&self) {
-        let artifacts = self.path("artifacts");
-        fs::create_dir(&artifacts).unwrap();
-        let program = Path::new(env!("CARGO_BIN_EXE_holdfast"));
-        // A library that is built for a test is in the directory of the test's executable.
-        let libraries = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-        let installed = ["libscr", "libholdfast_variables", "libfti", "libholdfast_pairs"];
-        let files = installed.iter().flat_map(|name| [format!("{name}.so"), format!("{name}.a")]);
-        let files = files.chain(["libscr_interpose.so".to_owned()]).map(|name| libraries.join(name));
-        for file in files.chain([program.to_owned()]) {
-            let copy = artifacts.join(file.file_name().unwrap());
-            fs::copy(&file, &copy).unwrap();
-            // Debug information is most of a debug build, and would be copied to every machine.
-            let _ = Command::new("strip").arg("--strip-debug").arg(copy).stderr(Stdio::null()).status();
-        }
-    }
-
     /// Runs a playbook with these variables.
     pub fn play(&self, playbook: &str, variables: &serde_json::Value) -> Played {
         self.play_with(playbook, variables, &[])
@@ -124,14 +111,36 @@ impl Machines {
     pub fn play_with(&self, playbook: &str, variables: &serde_json::Value, arguments: &[&str]) -> Played {
         let mut all = variables.clone();
         all["holdfast_artifacts"] = self.path("artifacts").to_str().unwrap().into();
-        let mut command = Command::new(&self.ansible);
-        command.current_dir(root().join("playbooks")).arg("-i").arg(self.path("inventory.yaml"));
+        // Playbooks of a collection are named by it, from any directory.
+        let directory = if playbook.ends_with(".yaml") { root().join("playbooks") } else { self.path("") };
+        let mut command = self.ansible("ansible-playbook");
+        command.current_dir(directory).arg("-i").arg(self.path("inventory.yaml"));
         command.arg("-e").arg(all.to_string()).args(arguments).arg(playbook);
-        command.env("ANSIBLE_NOCOLOR", "1").env("ANSIBLE_LOCAL_TEMP", self.path("ansible")).env("LC_ALL", "C.UTF-8");
-        command.env("ANSIBLE_HOME", self.path("ansible-home"));
-        let played = command.stdin(Stdio::null()).output().unwrap();
+        let played = command.output().unwrap();
         let output = text(&played);
         Played { success: played.status.success(), changed: changes(&output), output }
+    }
+
+    /// One of Ansible's programs, with files in the test's own directory.
+    fn ansible(&self, program: &str) -> Command {
+        let beside = self.ansible.with_file_name(program);
+        let mut command = Command::new(beside);
+        command.env("ANSIBLE_NOCOLOR", "1").env("ANSIBLE_LOCAL_TEMP", self.path("ansible")).env("LC_ALL", "C.UTF-8");
+        command.env("ANSIBLE_HOME", self.path("ansible-home"));
+        command.env("ANSIBLE_COLLECTIONS_PATH", self.path("collections")).stdin(Stdio::null());
+        command
+    }
+
+    /// The output of `ansible-galaxy` with these arguments.
+    pub fn galaxy(&self, arguments: &[&str]) -> String {
+        checked(self.ansible("ansible-galaxy").current_dir(self.path("")).args(arguments))
+    }
+
+    /// The files of this build as an unpacked release.
+    pub fn release(&self) -> PathBuf {
+        let mut stage = Command::new(root().join("packaging/stage"));
+        checked(stage.arg(self.path("artifacts")).arg(self.path("unpacked")).arg("/holdfast"));
+        self.path("unpacked/holdfast")
     }
 
     /// The output of a command that runs as root on one of the machines.
@@ -163,6 +172,23 @@ impl Machines {
     }
 }
 
+/// The files of this build in a new directory, as after `cargo build --release`.
+pub fn gather_artifacts(artifacts: &Path) {
+    fs::create_dir(artifacts).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_holdfast"));
+    // A library that is built for a test is in the directory of the test's executable.
+    let libraries = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let installed = ["libscr", "libholdfast_variables", "libfti", "libholdfast_pairs"];
+    let files = installed.iter().flat_map(|name| [format!("{name}.so"), format!("{name}.a")]);
+    let files = files.chain(["libscr_interpose.so".to_owned()]).map(|name| libraries.join(name));
+    for file in files.chain([program.to_owned()]) {
+        let copy = artifacts.join(file.file_name().unwrap());
+        fs::copy(&file, &copy).unwrap();
+        // Debug information is most of a debug build, and would be copied to every machine.
+        let _ = Command::new("strip").arg("--strip-debug").arg(copy).stderr(Stdio::null()).status();
+    }
+}
+
 impl Drop for Machines {
     fn drop(&mut self) {
         let _ = Command::new("docker").args(["rm", "--force"]).args(&self.containers).output();
@@ -187,11 +213,11 @@ fn changes(output: &str) -> u32 {
     recap.split_whitespace().filter_map(|item| item.strip_prefix("changed=")?.parse::<u32>().ok()).sum()
 }
 
-fn text(output: &Output) -> String {
+pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn checked(command: &mut Command) -> String {
+pub fn checked(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", text(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()

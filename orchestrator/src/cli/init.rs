@@ -13,7 +13,7 @@ use super::output::{Report, Style, document, printable};
 use crate::exit;
 use crate::new_spec::choice::{Choice, choose};
 use crate::new_spec::program::{ExamineError, Program, examine};
-use crate::new_spec::surroundings::surroundings;
+use crate::new_spec::surroundings::{Wanted, surroundings};
 use crate::new_spec::text;
 use crate::spec::JobSpec;
 
@@ -31,9 +31,10 @@ Examples:
   holdfast init -o pi.yaml -- ./pi -n 5     another file; behind `--` everything is the command
   holdfast init -o - ./pi                   print the spec
   holdfast init --hosts-file hosts ./pi     on these machines, over ssh
+  holdfast init --local ./pi                to try it on a login node
 
-Without --hosts-file, the allocation of Slurm is used; then the hosts that PBS_NODEFILE or LSB_DJOB_HOSTFILE lists; then
-the file `hosts` in the current directory; then virtual nodes.
+Without --hosts-file and --local, the allocation of Slurm is used; then the hosts that PBS_NODEFILE or LSB_DJOB_HOSTFILE
+lists; then the file `hosts` in the current directory; then virtual nodes.
 
 Exit codes: 0 written; 69 the program or one of its libraries is missing, or the file exists; 78 a parameter is wrong")]
 pub struct InitArgs {
@@ -46,6 +47,9 @@ pub struct InitArgs {
     /// A file with one host a line: the nodes
     #[arg(long, value_name = "FILE")]
     hosts_file: Option<PathBuf>,
+    /// Virtual nodes on this machine, also where a resource manager is
+    #[arg(long, conflicts_with = "hosts_file")]
+    local: bool,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
@@ -64,7 +68,12 @@ pub(super) fn run(args: &InitArgs, output: Style) -> Result<u8, Failure> {
         .map_err(|error| Failure::new(exit::UNAVAILABLE, "cannot find the working directory").because(error))?;
     let path = env::var_os("PATH");
     let program = examine(&args.command, &here, path.as_deref()).map_err(unusable)?;
-    let surroundings = surroundings(&here, args.hosts_file.as_deref());
+    let wanted = match &args.hosts_file {
+        Some(path) => Wanted::HostsFile(path),
+        None if args.local => Wanted::OneMachine,
+        None => Wanted::Found,
+    };
+    let surroundings = surroundings(&here, wanted);
     let choice = choose(&program, &surroundings, |mpi| mpi.find_mpirun(&here));
     let printed = args.output == Path::new("-");
     let file = if printed { Path::new("job.yaml") } else { &args.output };

@@ -36,14 +36,34 @@ fn find(pid: u32) -> Option<Process> {
     Process::new(number(pid)?.as_raw_nonzero().get()).ok()
 }
 
+/// The words of a process, of which the first is its program.
+fn words(pid: u32) -> Vec<OsString> {
+    let words = find(pid).and_then(|process| process.cmdline().ok()).unwrap_or_default();
+    words.into_iter().map(OsString::from).collect()
+}
+
 /// The arguments of a process, without its program.
 fn arguments(pid: u32) -> Vec<OsString> {
-    let words = find(pid).and_then(|process| process.cmdline().ok()).unwrap_or_default();
-    words.into_iter().skip(1).map(OsString::from).collect()
+    words(pid).into_iter().skip(1).collect()
+}
+
+/// True if a process that was spawned just now may not have the words of its program yet: it has those of its parent,
+/// which the kernel lets go on before the child has its own memory, and then none.
+fn is_being_executed(pid: u32) -> bool {
+    let words_now = words(pid);
+    let own = std::process::id();
+    let is_child = || {
+        find(pid).and_then(|process| process.stat().ok()).is_some_and(|stat| number(own) == Pid::from_raw(stat.ppid))
+    };
+    is_alive(pid) && (words_now.is_empty() || (is_child() && words_now == words(own)))
 }
 
 /// Kills an agent and waits up to `patience` for its end; true if it has ended. Any other process is left alone.
 pub fn kill_agent(pid: u32, patience: Duration) -> bool {
+    let begun = Instant::now();
+    while is_being_executed(pid) && begun.elapsed() < patience {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     if !runs_as(pid, "agent") {
         return true;
     }

@@ -29,13 +29,28 @@ pub enum Surroundings {
     OneMachine { nodes: u32 },
 }
 
-/// The surroundings of this process; a hosts file that the user names has precedence.
-pub fn surroundings(here: &Path, hosts_file: Option<&Path>) -> Surroundings {
+/// What the user wants instead of what the surroundings are.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted<'a> {
+    /// Nothing: what is found.
+    Found,
+    /// A file that lists hosts.
+    HostsFile(&'a Path),
+    /// Virtual nodes, also where a resource manager is.
+    OneMachine,
+}
+
+/// The surroundings of this process; what the user wants has precedence.
+pub fn surroundings(here: &Path, wanted: Wanted<'_>) -> Surroundings {
     let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let registered = registered();
-    if let Some(path) = hosts_file {
-        let text = fs::read_to_string(here.join(path)).unwrap_or_default();
-        return Surroundings::HostsFile { path: path.to_owned(), hosts: hosts_in(&text).map_or(0, count) };
+    match wanted {
+        Wanted::HostsFile(path) => {
+            let text = fs::read_to_string(here.join(path)).unwrap_or_default();
+            return Surroundings::HostsFile { path: path.to_owned(), hosts: hosts_in(&text).map_or(0, count) };
+        }
+        Wanted::OneMachine => return Surroundings::OneMachine { nodes: VIRTUAL_NODES },
+        Wanted::Found => {}
     }
     if let Ok(facts) = registered.manager(None, variable)
         && matches!(facts.chosen, Chosen::InItsJobs { .. })

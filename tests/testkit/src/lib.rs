@@ -8,7 +8,7 @@
 //! [`Dice`] generates seeded random numbers, with which [`mutation`] changes valid messages and [`fuzz`] the inputs of
 //! parsers; [`cluster`] is the Slurm cluster of containers and the jobs on it; [`awake`] reads which copies of a pair
 //! were awake when; [`documents`] compares what commands print with their schemas; [`harness`] runs suites whose tests
-//! may be ignored on some machines.
+//! may be ignored on some machines; [`pages`] carries out pages of the documentation.
 
 #![forbid(unsafe_code)]
 // Test support panics, as tests do, with the file that failed.
@@ -21,6 +21,7 @@ pub mod documents;
 pub mod fuzz;
 pub mod harness;
 pub mod mutation;
+pub mod pages;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};

@@ -22,14 +22,23 @@ HOLDFAST_LIBSCR, beside this package, and by the system's loader (LD_LIBRARY_PAT
 `holdfast.variables` saves variables in memory instead of files.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import functools
 import os
 import sys
 import traceback
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, TypeVar
 
 from . import _library
+
+if TYPE_CHECKING:
+    from _typeshed import StrOrBytesPath
+
+_Found = TypeVar("_Found")
 
 __all__ = [
     "FLAG_NONE", "FLAG_CHECKPOINT", "FLAG_OUTPUT",
@@ -48,11 +57,11 @@ _MAX_FILENAME = 1024
 
 
 @functools.lru_cache(maxsize=None)
-def _scr():
+def _scr() -> ctypes.CDLL:
     """The library, loaded by the first call: programs that use only `holdfast.variables` need no libscr.so."""
     library = _library.load("libscr.so", "HOLDFAST_LIBSCR")
     int_p = ctypes.POINTER(ctypes.c_int)
-    for name, arguments in {
+    functions: dict[str, list[Any]] = {
         "SCR_Init": [], "SCR_Finalize": [],
         "SCR_Route_file": [ctypes.c_char_p, ctypes.c_char_p],
         "SCR_Have_restart": [int_p, ctypes.c_char_p],
@@ -62,7 +71,8 @@ def _scr():
         "SCR_Current": [ctypes.c_char_p], "SCR_Drop": [ctypes.c_char_p], "SCR_Delete": [ctypes.c_char_p],
         "HOLDFAST_Rank": [int_p, int_p],
         "HOLDFAST_Restart_files": [int_p, int_p], "HOLDFAST_Restart_file": [ctypes.c_int, ctypes.c_char_p, int_p],
-    }.items():
+    }
+    for name, arguments in functions.items():
         getattr(library, name).argtypes = arguments
         getattr(library, name).restype = ctypes.c_int
     library.SCR_Get_version.argtypes = []
@@ -78,13 +88,13 @@ _free.argtypes = [ctypes.c_void_p]
 _free.restype = None
 
 
-def _check(code, function):
+def _check(code: int, function: str) -> None:
     if code != _SUCCESS:
         # The library has printed on standard error what failed and what to do.
         raise RuntimeError(f"{function} failed")
 
 
-def _flag(function):
+def _flag(function: str) -> bool:
     flag = ctypes.c_int(0)
     _check(getattr(_scr(), function)(ctypes.byref(flag)), function)
     return bool(flag.value)
@@ -93,7 +103,7 @@ def _flag(function):
 # ---- SCR's functions ----
 
 
-def config(setting):
+def config(setting: str) -> str | None:
     """Sets ("KEY=value"), unsets ("KEY=") or reads ("KEY") a parameter. Set parameters before init().
 
     Returns the value that was read as str; None if there is none, or if a parameter was set.
@@ -107,52 +117,53 @@ def config(setting):
         _free(value)
 
 
-def init(params=None):
+def init(params: str | Iterable[str] | Mapping[str, object] | None = None) -> None:
     """Joins the run. `params`: parameters for config(), as a str, a list of str, or a dict."""
     if isinstance(params, str):
         params = [params]
-    elif isinstance(params, dict):
+    elif isinstance(params, Mapping):
         params = [f"{key}={'' if value is None else value}" for key, value in params.items()]
     for setting in params or []:
         config(str(setting))
     _check(_scr().SCR_Init(), "SCR_Init")
 
 
-def finalize():
+def finalize() -> None:
     """The program is finished: the job is not relaunched."""
     _check(_scr().SCR_Finalize(), "SCR_Finalize")
 
 
-def get_version():
+def get_version() -> str:
     """The version of the interface."""
-    return _scr().SCR_Get_version().decode()
+    version: bytes = _scr().SCR_Get_version()
+    return version.decode()
 
 
-def rank():
+def rank() -> int:
     """The rank of this process, after init()."""
     return _place()[0]
 
 
-def size():
+def size() -> int:
     """The number of ranks, after init()."""
     return _place()[1]
 
 
-def _place():
+def _place() -> tuple[int, int]:
     return _library.place(_scr().HOLDFAST_Rank, lambda code: _check(code, "HOLDFAST_Rank"))
 
 
-def should_exit():
+def should_exit() -> bool:
     """True if the program must end: a halt condition was set, or the allocation ends."""
     return _flag("SCR_Should_exit")
 
 
-def need_checkpoint():
+def need_checkpoint() -> bool:
     """True if a checkpoint is due."""
     return _flag("SCR_Need_checkpoint")
 
 
-def route_file(name):
+def route_file(name: StrOrBytesPath) -> str:
     """The path where the file of this name is written (in an output) or read (in a restart)."""
     path = ctypes.create_string_buffer(_MAX_FILENAME)
     encoded = os.fsencode(name)
@@ -163,14 +174,14 @@ def route_file(name):
     return os.fsdecode(path.value)
 
 
-def have_restart():
+def have_restart() -> str | None:
     """The name of the checkpoint to restart from, or None."""
     flag, name = ctypes.c_int(0), ctypes.create_string_buffer(_MAX_FILENAME)
     _check(_scr().SCR_Have_restart(ctypes.byref(flag), name), "SCR_Have_restart")
     return name.value.decode() if flag.value else None
 
 
-def restart_files():
+def restart_files() -> tuple[int, list[tuple[str, int]]]:
     """The number of ranks that wrote the checkpoint to restart from, and the files of it that route_file() finds, as
     pairs of name and rank: those of this rank, or, if another number of ranks wrote it, those of all ranks."""
     ranks, count = ctypes.c_int(0), ctypes.c_int(0)
@@ -182,40 +193,42 @@ def restart_files():
     return ranks.value, files
 
 
-def start_restart():
+def start_restart() -> str:
     """Begins a restart; returns the checkpoint's name."""
     name = ctypes.create_string_buffer(_MAX_FILENAME)
     _check(_scr().SCR_Start_restart(name), "SCR_Start_restart")
     return name.value.decode()
 
 
-def complete_restart(valid):
+def complete_restart(valid: bool) -> bool:
     """Ends the restart. `valid`: this process could read its files. Returns True if all processes could; otherwise call
     have_restart() again."""
-    return _scr().SCR_Complete_restart(int(bool(valid))) == _SUCCESS
+    code: int = _scr().SCR_Complete_restart(int(bool(valid)))
+    return code == _SUCCESS
 
 
-def start_output(name, flags):
+def start_output(name: str | None, flags: int) -> None:
     """Begins a dataset: its name or None, and FLAG_CHECKPOINT, FLAG_OUTPUT or both."""
     _check(_scr().SCR_Start_output(None if name is None else name.encode(), int(flags)), "SCR_Start_output")
 
 
-def complete_output(valid):
+def complete_output(valid: bool) -> bool:
     """Ends the dataset. `valid`: this process wrote its files. Returns True if the dataset is kept."""
-    return _scr().SCR_Complete_output(int(bool(valid))) == _SUCCESS
+    code: int = _scr().SCR_Complete_output(int(bool(valid)))
+    return code == _SUCCESS
 
 
-def current(name):
+def current(name: str) -> None:
     """Declares that the program restarted from this checkpoint by itself."""
     _check(_scr().SCR_Current(name.encode()), "SCR_Current")
 
 
-def drop(name):
+def drop(name: str) -> None:
     """Removes the dataset from the index; its files are kept."""
     _check(_scr().SCR_Drop(name.encode()), "SCR_Drop")
 
 
-def delete(name):
+def delete(name: str) -> None:
     """Deletes the dataset in cache and on the parallel file system."""
     _check(_scr().SCR_Delete(name.encode()), "SCR_Delete")
 
@@ -226,12 +239,12 @@ def delete(name):
 class Dataset:
     """A dataset that is being written."""
 
-    def __init__(self, name):
+    def __init__(self, name: str | None) -> None:
         self.name = name
         #: After the block: True if the dataset is kept, False if any rank failed.
         self.kept = False
 
-    def route(self, name):
+    def route(self, name: StrOrBytesPath) -> str:
         """The path to write the file of this name to."""
         return route_file(name)
 
@@ -239,16 +252,16 @@ class Dataset:
 class Restart:
     """A checkpoint that is being read."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
 
-    def route(self, name):
+    def route(self, name: StrOrBytesPath) -> str:
         """The path to read the file of this name from."""
         return route_file(name)
 
 
 @contextlib.contextmanager
-def session(params=None):
+def session(params: str | Iterable[str] | Mapping[str, object] | None = None) -> Iterator[None]:
     """init() and finalize() around a program. A program that ends with an exception is not finished: it is relaunched
     from its newest checkpoint."""
     init(params)
@@ -257,7 +270,7 @@ def session(params=None):
 
 
 @contextlib.contextmanager
-def _dataset(name, flags):
+def _dataset(name: str | None, flags: int) -> Iterator[Dataset]:
     start_output(name, flags)
     dataset = Dataset(name)
     try:
@@ -269,18 +282,18 @@ def _dataset(name, flags):
     dataset.kept = complete_output(True)
 
 
-def checkpoint(name=None, output=False):
+def checkpoint(name: str | None = None, output: bool = False) -> contextlib.AbstractContextManager[Dataset]:
     """A checkpoint, written in a `with` block. With `output` it is always copied to the parallel file system."""
     return _dataset(name, FLAG_CHECKPOINT | (FLAG_OUTPUT if output else FLAG_NONE))
 
 
-def output(name=None):
+def output(name: str | None = None) -> contextlib.AbstractContextManager[Dataset]:
     """Output, not for restarts, written in a `with` block; it is always copied to the parallel file system."""
     return _dataset(name, FLAG_OUTPUT)
 
 
 @contextlib.contextmanager
-def restart():
+def restart() -> Iterator[Restart]:
     """The checkpoint that have_restart() returned, read in a `with` block. An exception in it means that this rank
     could not read its files. RuntimeError if another rank could not: call have_restart() again."""
     reading = Restart(start_restart())
@@ -293,11 +306,12 @@ def restart():
         raise RuntimeError(f"checkpoint {reading.name} could not be read on all ranks")
 
 
-def load(read):
+def load(read: Callable[[Restart], _Found]) -> _Found | None:
     """Calls read(restart) with the newest checkpoint, then with older ones while `read` raises an exception on any
     rank. Returns the result of `read`, or None if there is nothing to restart from."""
     while have_restart() is not None:
         reading = Restart(start_restart())
+        found: _Found | None
         try:
             found, valid = read(reading), True
         except Exception:

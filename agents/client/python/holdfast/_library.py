@@ -1,11 +1,14 @@
 """Loads the shared libraries of Holdfast."""
 
+from __future__ import annotations
+
 import ctypes
 import operator
 import os
+from typing import Callable, SupportsIndex
 
 
-def load(name, variable):
+def load(name: str, variable: str) -> ctypes.CDLL:
     """The library of this file name: from the path in the environment variable, beside the package, or by the loader.
     """
     named = os.environ.get(variable)
@@ -22,7 +25,7 @@ def load(name, variable):
         ) from error
 
 
-def integer(what, value, bits=32):
+def integer(what: str, value: SupportsIndex, bits: int = 32) -> int:
     """The value as an integer of the library's interface; ctypes would cut off what does not fit."""
     value = operator.index(value)
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -30,7 +33,7 @@ def integer(what, value, bits=32):
     return value
 
 
-def place(function, check):
+def place(function: Callable[..., int], check: Callable[[int], None]) -> tuple[int, int]:
     """Rank and number of ranks, which this function of a library sets; `check` raises for its return value."""
     rank, ranks = ctypes.c_int(), ctypes.c_int()
     check(function(ctypes.byref(rank), ctypes.byref(ranks)))

@@ -19,10 +19,16 @@ buffers of any content. Errors raise PairsError. The library is searched at HOLD
 by the system's loader (LD_LIBRARY_PATH).
 """
 
+from __future__ import annotations
+
 import ctypes
 import sys
+from typing import TYPE_CHECKING, SupportsIndex
 
 from ._library import integer, load
+
+if TYPE_CHECKING:
+    from ._buffers import ReadableArray
 
 __all__ = [
     "PairsError", "ft_hb", "ft_init_wait", "init_ft", "newest", "newest_checkpoint", "stop_requested",
@@ -62,57 +68,64 @@ class PairsError(RuntimeError):
     """A call failed. The text contains what to do."""
 
 
-def _check(code):
+def _check(code: int) -> None:
     if code != _SUCCESS:
         raise PairsError(_lib.holdfast_pairs_error().decode(errors="replace"))
 
 
-def _text(name):
+def _text(name: str | bytes | None) -> bytes | None:
     return name.encode() if isinstance(name, str) else name
 
 
-def _wait(pid, name, index, beats):
-    index = None if index is None else _c.byref(_c.c_int(integer("index", index)))
-    code = _lib.holdfast_pairs_wait(pid, _text(name), index, beats)
+def _wait(pid: int, name: str | bytes | None, index: SupportsIndex | None, beats: int) -> None:
+    place = None if index is None else _c.byref(_c.c_int(integer("index", index)))
+    code = _lib.holdfast_pairs_wait(pid, _text(name), place, beats)
     if code == _STOP:
         # As any other end of a program: `finally` blocks and functions of `atexit` run.
         sys.exit(0)
     _check(code)
 
 
-def ft_init_wait(pid=0, tid=0, name=None, index=None):
+def ft_init_wait(
+    pid: int = 0, tid: int = 0, name: str | bytes | None = None, index: SupportsIndex | None = None
+) -> None:
     """Registers this process as a copy, sleeps until it is its turn, and starts the heartbeat. `name` begins with main
     or replica; it and `index` are compared with the place for which the agent started the process, if they are given.
     A copy that is told to end before its turn raises SystemExit(0)."""
     _wait(pid, name, index, 1)
 
 
-def tag_ft_job_begin(pid=0, tid=0, name=None, index=None):
+def tag_ft_job_begin(
+    pid: int = 0, tid: int = 0, name: str | bytes | None = None, index: SupportsIndex | None = None
+) -> None:
     """ft_init_wait() without the heartbeat: the program calls init_ft(), or ft_hb() in its loop."""
     _wait(pid, name, index, 0)
 
 
-def init_ft(index):
+def init_ft(index: SupportsIndex) -> None:
     """Starts the thread of the heartbeat."""
     _check(_lib.init_ft(integer("index", index)))
 
 
-def ft_hb(index):
+def ft_hb(index: SupportsIndex) -> None:
     """Increments the heartbeat once, in programs without its thread."""
     _check(_lib.ft_hb(integer("index", index)))
 
 
-def tag_job_begin(pid=0, tid=0, name=None, slack_time=0, first=True, shareable=True, required_memory=0):
+def tag_job_begin(
+    pid: int = 0, tid: int = 0, name: str | bytes | None = None,
+    slack_time: int = 0, first: bool = True, shareable: bool = True, required_memory: int = 0,
+) -> None:
     """There is work. The arguments after the name concern CARSS's scheduler, and are not used."""
     _check(_lib.tag_job_begin(pid, tid, _text(name), slack_time, first, shareable, required_memory))
 
 
-def tag_job_end(pid=0, tid=0, name=None):
+def tag_job_end(pid: int = 0, tid: int = 0, name: str | bytes | None = None) -> None:
     """The work is done: the pair is finished when this process ends with exit code 0."""
     _check(_lib.tag_job_end(pid, tid, _text(name)))
 
 
-def update_checkpoint(x, layer):
+def update_checkpoint(x: int, layer: SupportsIndex) -> None:
     """Stores an integer of 64 bits as the newest checkpoint; `layer`, of 32 bits, is the step."""
     layer = integer("layer", layer)
     if not -(1 << 63) <= x < 1 << 63:
@@ -120,7 +133,7 @@ def update_checkpoint(x, layer):
     _check(_lib.update_checkpoint(x, layer))
 
 
-def newest_checkpoint():
+def newest_checkpoint() -> tuple[int, int] | None:
     """The x and the layer of the newest checkpoint of update_checkpoint(), in this copy or the other. None: there is
     none, start from the beginning."""
     x, layer = _c.c_longlong(), _c.c_int()
@@ -131,11 +144,11 @@ def newest_checkpoint():
     return x.value, layer.value
 
 
-def update(buffer, tag=0):
+def update(buffer: ReadableArray, tag: SupportsIndex = 0) -> None:
     """Stores the content of a contiguous buffer (bytes, a NumPy array, array.array, ...) as the newest checkpoint, with
     a number of the program's choice, of 64 bits."""
     tag = integer("tag", tag, 64)
-    view = memoryview(buffer)
+    view = memoryview(buffer)  # type: ignore[arg-type]
     if not view.c_contiguous:
         raise ValueError("the elements of the buffer are not contiguous in memory")
     if view.nbytes == 0:
@@ -148,7 +161,7 @@ def update(buffer, tag=0):
         _check(_lib.holdfast_pairs_update(content, view.nbytes, tag))
 
 
-def newest():
+def newest() -> tuple[bytearray, int] | None:
     """The content (bytearray) and the number given to update() of the newest checkpoint, in this copy or the other.
     None: there is none."""
     needed = _c.c_size_t()
@@ -162,7 +175,7 @@ def newest():
     return content, tag.value
 
 
-def stop_requested():
+def stop_requested() -> bool:
     """True if the other copy takes over, or the job ends: this process is sent SIGTERM, and killed a moment later."""
     flag = _c.c_int()
     _check(_lib.holdfast_pairs_stop_requested(_c.byref(flag)))

@@ -24,12 +24,18 @@ have_checkpoint, rank and size. NumPy is not required. The library is searched a
 package, and by the system's loader (LD_LIBRARY_PATH).
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import re
 import sys
+from typing import TYPE_CHECKING, Iterator, SupportsIndex
 
 from ._library import integer, load, place
+
+if TYPE_CHECKING:
+    from ._buffers import WritableArray
 
 __all__ = [
     "LOCAL", "PARTNER", "PARITY", "PREFIX", "VariablesError",
@@ -69,37 +75,37 @@ _lib.holdfast_print_errors.restype = None
 _lib.holdfast_print_errors(0)
 
 #: The buffers of the protected variables, by id: their memory must not be freed or moved.
-_held = {}
+_held: dict[int, ctypes.Array[ctypes.c_char] | None] = {}
 
 
 class VariablesError(RuntimeError):
     """A call failed. The text contains what to do."""
 
 
-def _check(code):
+def _check(code: int) -> None:
     if code != _SUCCESS:
         raise VariablesError(_lib.holdfast_error().decode(errors="replace"))
 
 
-def _flag(function):
+def _flag(function: str) -> bool:
     flag = ctypes.c_int(0)
     _check(getattr(_lib, function)(ctypes.byref(flag)))
     return bool(flag.value)
 
 
-def init():
+def init() -> None:
     """Joins the run."""
     _check(_lib.holdfast_init())
 
 
-def finalize():
+def finalize() -> None:
     """The program is finished: the job is not relaunched. Ends the protection of all variables."""
     _check(_lib.holdfast_finalize())
     _held.clear()
 
 
 @contextlib.contextmanager
-def session():
+def session() -> Iterator[None]:
     """init() and finalize() around a program. A program that ends with an exception is not finished: it is relaunched
     from its newest checkpoint."""
     init()
@@ -107,21 +113,24 @@ def session():
     finalize()
 
 
-def rank():
+def rank() -> int:
     """The rank of this process, after init()."""
     return _place()[0]
 
 
-def size():
+def size() -> int:
     """The number of ranks, after init()."""
     return _place()[1]
 
 
-def _place():
+def _place() -> tuple[int, int]:
     return place(_lib.holdfast_rank, _check)
 
 
-def protect(id, variable, name=None, distributed=None, uniform=False):
+def protect(
+    id: SupportsIndex, variable: WritableArray, name: str | None = None,
+    distributed: SupportsIndex | None = None, uniform: bool = False,
+) -> None:
     """Protects a variable, or replaces the one of this id. While it is protected, its memory cannot be resized (such as
     by `bytearray.append`): unprotect it first, and protect it again.
 
@@ -134,7 +143,7 @@ def protect(id, variable, name=None, distributed=None, uniform=False):
         raise ValueError("a variable is distributed or uniform, not both")
     buffer, length = _buffer(variable)
     shape, dimension = (None, None) if distributed is None else _shape(variable, distributed)
-    address = ctypes.addressof(buffer) if length else None
+    address = None if buffer is None else ctypes.addressof(buffer)
     encoded = None if name is None else name.encode()
     _check(_lib.holdfast_protect(id, encoded, address, length, _CHAR))
     _held[id] = buffer
@@ -144,21 +153,22 @@ def protect(id, variable, name=None, distributed=None, uniform=False):
         _check(_lib.holdfast_uniform(id))
 
 
-def _shape(variable, dimension):
+def _shape(variable: WritableArray, dimension: SupportsIndex) -> tuple[list[int], int]:
     """The shape of a variable in bytes and in the order of its memory, and the number of a dimension in it."""
     dimension = integer("the distributed dimension", dimension)
-    view = memoryview(variable)
+    view = memoryview(variable)  # type: ignore[arg-type]
     if not 0 <= dimension < view.ndim:
         raise ValueError(f"an array of {view.ndim} dimensions has no dimension {dimension}: they are counted from 0")
+    shape = view.shape or ()
     # Of arrays without elements the order is not known: they count as empty in the distributed dimension.
     if view.nbytes and not view.c_contiguous:
-        return [*reversed(view.shape), view.itemsize], view.ndim - 1 - dimension
-    return [*view.shape, view.itemsize], dimension
+        return [*reversed(shape), view.itemsize], view.ndim - 1 - dimension
+    return [*shape, view.itemsize], dimension
 
 
-def _buffer(variable):
+def _buffer(variable: WritableArray) -> tuple[ctypes.Array[ctypes.c_char] | None, int]:
     """A ctypes object in the memory of the variable, and its bytes."""
-    view = memoryview(variable)
+    view = memoryview(variable)  # type: ignore[arg-type]
     if view.readonly:
         raise TypeError("the variable is read-only: recover could not load it")
     if "O" in re.sub(":[^:]*:", "", view.format):
@@ -173,14 +183,14 @@ def _buffer(variable):
     return (ctypes.c_char * view.nbytes).from_buffer(view), view.nbytes
 
 
-def unprotect(id):
+def unprotect(id: SupportsIndex) -> None:
     """Ends the protection of a variable: later checkpoints do not contain it."""
     id = integer("the id of the variable", id)
     _check(_lib.holdfast_unprotect(id))
     _held.pop(id, None)
 
 
-def stored_size(id):
+def stored_size(id: SupportsIndex) -> int:
     """The bytes of a variable in the newest checkpoint: that to recover from, or the last one that this process has
     taken. 0 if it is not there."""
     id = integer("the id of the variable", id)
@@ -189,12 +199,12 @@ def stored_size(id):
     return stored.value
 
 
-def have_checkpoint():
+def have_checkpoint() -> bool:
     """True if there is a checkpoint to recover from."""
     return _flag("holdfast_have_checkpoint")
 
 
-def recover():
+def recover() -> int | None:
     """Loads the newest checkpoint whose files are intact on all ranks, and returns the id that checkpoint() was given.
     None if no checkpoint is usable: start from the beginning. Every variable must have its size in the checkpoint
     (stored_size)."""
@@ -206,7 +216,7 @@ def recover():
     return loaded.value
 
 
-def checkpoint(id, level=PARTNER):
+def checkpoint(id: SupportsIndex, level: SupportsIndex = PARTNER) -> bool:
     """Saves all variables. Returns True if the checkpoint is kept, False if any rank failed, or one of level PREFIX
     could not be copied there: older ones are kept. The id has at most 31 bits, and is the same on all ranks. If a halt
     condition holds, the process ends here with exit code 0, unless it has called should_exit()."""
@@ -219,7 +229,7 @@ def checkpoint(id, level=PARTNER):
     return True
 
 
-def snapshot():
+def snapshot() -> bool:
     """Saves all variables if a checkpoint is due. Returns True if one was taken and kept. May end the process, as
     checkpoint() does."""
     _flush()
@@ -231,12 +241,12 @@ def snapshot():
     return bool(taken.value)
 
 
-def _flush():
+def _flush() -> None:
     # The process may end in the call, without Python's own end.
     sys.stdout.flush()
     sys.stderr.flush()
 
 
-def should_exit():
+def should_exit() -> bool:
     """True if the program must end: a halt condition was set, or the allocation ends."""
     return _flag("holdfast_should_exit")
