@@ -121,10 +121,11 @@ impl Machines {
         Played { success: played.status.success(), changed: changes(&output), output }
     }
 
-    /// One of Ansible's programs, with files in the test's own directory.
-    fn ansible(&self, program: &str) -> Command {
+    /// One of Ansible's programs, or a shell that finds them, with files in the test's own directory.
+    pub fn ansible(&self, program: &str) -> Command {
         let beside = self.ansible.with_file_name(program);
-        let mut command = Command::new(beside);
+        let mut command =
+            Command::new(if program.starts_with("ansible-") { beside.as_path() } else { program.as_ref() });
         command.env("ANSIBLE_NOCOLOR", "1").env("ANSIBLE_LOCAL_TEMP", self.path("ansible")).env("LC_ALL", "C.UTF-8");
         command.env("ANSIBLE_HOME", self.path("ansible-home"));
         command.env("ANSIBLE_COLLECTIONS_PATH", self.path("collections")).stdin(Stdio::null());
