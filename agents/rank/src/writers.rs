@@ -99,6 +99,9 @@ fn opener<T: Copy>(open: &BTreeMap<i32, T>, parent: impl Fn(i32) -> Option<i32>)
     found.map(|(pid, file)| (*pid, *file))
 }
 
+/// Linux's `AT_STATX_DONT_SYNC`, which rustix names for some C libraries only.
+const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
+
 /// The file that a process has open for writing.
 fn opened(pid: i32, files: &[FileIdentity]) -> Option<&FileIdentity> {
     // Another user's process, or one that has ended.
@@ -112,7 +115,7 @@ fn opened(pid: i32, files: &[FileIdentity]) -> Option<&FileIdentity> {
             return None;
         }
         // A file system that does not answer must not block.
-        let status = statx(CWD.as_fd(), &link, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+        let status = statx(CWD.as_fd(), &link, DONT_SYNC, StatxFlags::INO).ok()?;
         let (device, inode) = ((status.stx_dev_major, status.stx_dev_minor), status.stx_ino);
         files.iter().find(|file| file.device == device && file.inode == inode)
     })
