@@ -124,14 +124,15 @@ fn prolog_keeps_job_away_from_node_whose_cache_cannot_be_written(cluster: &Clust
     let site = Site::new(cluster, &[&prolog, "PrologFlags=Alloc", scheduler]);
     cluster.on("n2", &format!("chmod 755 {CACHE}"));
     let options = "--nodelist=n[1-2] --requeue --time=10";
-    let refused = cluster.submit("refused", "", options, "touch started");
+    // Slurm does not wait for the Prolog of n2 before it starts the script on n1.
+    let refused = cluster.submit("refused", "", options, "sleep 300 && touch went-on");
     site.wait_for_reason("n2", &["holdfast: /small cannot be used", "Permission denied"]);
     until("the job in the queue", || {
         cluster.on("ctl", &format!("squeue -h -j {} -o '%T %r'", refused.id)).contains("PENDING")
     });
     let queued = cluster.on("ctl", &format!("squeue -h -j {} -o %r", refused.id));
     assert!(!queued.contains("Held"), "{queued}");
-    assert!(!refused.run("ls").contains("started"));
+    assert!(!refused.run("ls").contains("went-on"));
     let job = cluster.submit("accepted", "", "--nodelist=n1 --time=10", "hostname");
     assert!(job.finish_with(0).contains("n1"));
 }
