@@ -105,6 +105,7 @@ mod reed_solomon;
 mod rehearse;
 mod requested;
 mod requeue;
+mod runbook;
 mod schemes;
 mod scr_files;
 mod scr_scripts;

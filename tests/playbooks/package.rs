@@ -50,7 +50,7 @@ impl Container {
             "--env",
             "USER=user1",
         ]);
-        // Open MPI starts no more ranks than there are processors unless it is told to.
+        // By default, Open MPI does not start more ranks than there are processors.
         docker.args(["--env", "OMPI_MCA_rmaps_base_oversubscribe=1"]);
         docker.args(["--env", "HOME=/home/user1", &self.name, "bash", "-euo", "pipefail", "-c", command]);
         let ran = docker.stdin(Stdio::null()).output().unwrap();
