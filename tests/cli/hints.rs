@@ -62,6 +62,20 @@ fn what_only_a_shell_interprets_is_answered_with_a_shell() {
     says(&dry(&["./pi", "$N"]), 0, &["no shell interprets `$N`", "write `-- sh -c './pi $N'`"]);
 }
 
+/// Without `resume`, ranks go on from what each of them wrote last.
+#[test]
+fn ranks_whose_files_are_watched_and_that_do_not_resume_are_warned_about() {
+    let checked = |ranks: u32, resume: &str| {
+        let checkpoint = format!("checkpoint: {{source: command, watch: {{files: [state]}}{resume}}}");
+        let run = format!("run: {{ranks: {ranks}, command: [\"true\"]}}\n");
+        let directory = directory(&format!("allocation: {{manager: local}}\n{run}{checkpoint}\n"));
+        holdfast_in(directory.path(), ["check", "job.yaml"])
+    };
+    says(&checked(2, ""), 0, &["warning: `checkpoint.watch` without `resume`", "from different steps"]);
+    assert_eq!(checked(2, ", resume: [\"true\", $HOLDFAST_RESTART_DIR/state]").err, "");
+    assert_eq!(checked(1, "").err, "");
+}
+
 #[test]
 fn the_interval_of_checkpoints_under_another_name_leads_to_its_key() {
     let spec = "run: {command: [\"true\"]}\ncheckpoint: {interval: 10min}\n";

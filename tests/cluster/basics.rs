@@ -59,6 +59,29 @@ fn ranks_receive_standard_input_and_output_lines_are_labelled(cluster: &Cluster)
     }
 }
 
+/// Two ranks on each of three nodes; the last node has one.
+#[test(crate::cluster)]
+fn ranks_have_the_variables_of_torchrun(cluster: &Cluster) {
+    let spec = "job: group\nprefix: ./heat-run\nallocation: {manager: slurm}\ncheckpoint: {source: none}\n\
+                run:\n  launcher: torchrun\n  ranks: 5\n  ranks_per_node: 2\n  launcher_options: [--nice=0]\n  \
+                command: [sh, -c, 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE; \
+                echo $MASTER_ADDR:$MASTER_PORT on $SLURMD_NODENAME']\n";
+    let job = cluster.submit("group", spec, "--nodes=3 --ntasks-per-node=2 --time=10", "holdfast -v run job.yaml");
+    let output = job.finish_with(0);
+    for (rank, local) in [(0, "0 of 2"), (1, "1 of 2"), (2, "0 of 2"), (3, "1 of 2"), (4, "0 of 1")] {
+        assert!(output.contains(&format!("[{rank}] {rank} of 5, {local}\n")), "rank {rank}:\n{output}");
+    }
+    let of_rank = |rank: u32| {
+        let start = format!("[{rank}] ");
+        let line = output.lines().find(|line| line.starts_with(&start) && line.contains(" on n")).unwrap();
+        line[start.len()..].split_once(" on ").unwrap()
+    };
+    let (master, node) = of_rank(0);
+    assert!((1..5).all(|rank| of_rank(rank).0 == master), "{output}");
+    let address = job.run(&format!("getent ahostsv4 {node}"));
+    assert!(address.starts_with(master.split(':').next().unwrap()), "{master} is not {node}: {address}");
+}
+
 #[test(crate::cluster)]
 fn site_commands_run_on_nodes(cluster: &Cluster) {
     let before = "before:\n  - {command: [sh, -c, 'hostname >>$HOLDFAST_PREFIX/been'], on: all}\n";

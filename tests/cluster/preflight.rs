@@ -20,6 +20,20 @@ fn install_own(cluster: &Cluster, others: &[(&str, &str)]) {
     }
 }
 
+/// Of both, Holdfast would treat a part as the entire job.
+#[test(crate::cluster)]
+fn rejects_heterogeneous_jobs_and_job_arrays(cluster: &Cluster) {
+    for (name, options, parts) in [
+        ("hetjob", "--nodes=4 --time=10 : --nodes=1", ["heterogeneous: SLURM_HET_SIZE is set", "without `:`"]),
+        ("array", "--nodes=4 --time=10 --array=3", ["job array: SLURM_ARRAY_JOB_ID is set", "a job for each element"]),
+    ] {
+        let job = cluster.submit(name, &heat(""), options, "holdfast run job.yaml");
+        let output = job.finish_with(78);
+        assert_contains(&output, &parts);
+        assert!(!job.run("ls -a").contains("heat-run"), "{name}");
+    }
+}
+
 #[test(crate::cluster)]
 fn rejects_agent_of_other_version_and_warns_of_wrong_clock(cluster: &Cluster) {
     let real = "/opt/holdfast/bin/holdfast \"$@\"";

@@ -121,6 +121,7 @@ mod stalled_screen;
 mod steps;
 mod too_few_nodes;
 mod top;
+mod torchrun;
 mod traces;
 mod unauthenticated;
 mod variables;

@@ -182,6 +182,15 @@ fn the_training_has_the_same_weights_after_a_loss() {
 }
 
 #[test]
+fn the_training_with_pytorch_has_the_same_weights_after_a_loss() {
+    needs_module("torch");
+    let tutorial = Tutorial::new();
+    let printed = tutorial.run("pytorch.md");
+    result(&printed, "4 ranks: norm ");
+    assert_survived(&tutorial, "ddp-lost");
+}
+
+#[test]
 fn the_first_job_survives_two_losses_and_continues_after_a_third() {
     let tutorial = Tutorial::new();
     let printed = tutorial.run("first-job.md");

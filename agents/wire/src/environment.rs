@@ -16,6 +16,8 @@ pub const RANK: &str = "HOLDFAST_RANK";
 pub const RANKS: &str = "HOLDFAST_RANKS";
 /// Of a rank process (`holdfast rank --role checkpoints`): its settings, JSON.
 pub const RANK_SETTINGS: &str = "HOLDFAST_RANK_SETTINGS";
+/// Of a rank of `launcher: torchrun`: what it derives its variables from, JSON.
+pub const TORCHRUN: &str = "HOLDFAST_TORCHRUN";
 /// Of a copy of a pair: the pair's name.
 pub const PAIR: &str = "HOLDFAST_PAIR";
 /// Of a copy of a pair: the pair's number in the job.

@@ -5,6 +5,7 @@ use holdfast_rank::{guard, program_end};
 use super::failure::Failure;
 use crate::exit;
 use crate::launch::mpirun::rank;
+use crate::launch::torchrun;
 
 /// Run one rank: started by `holdfast run` and its launchers, never by hand
 #[derive(Clone, Debug, clap::Args)]
@@ -29,6 +30,8 @@ pub enum RankRole {
     Report,
     /// Makes the calls of the checkpoint API for a program that does not use it
     Checkpoints,
+    /// Sets the variables of torchrun that differ from rank to rank, and becomes the program
+    Torchrun,
     /// Becomes the program
     Program,
     /// Runs a command, and ends what it leaves behind
@@ -40,6 +43,10 @@ pub(super) fn run(args: RankArgs) -> Result<u8, Failure> {
         RankRole::Report => rank::run(&args.command).map_err(|error| Failure::of(exit::UNAVAILABLE, &error)),
         RankRole::Checkpoints => match holdfast_rank::run(&args.command) {
             Ok(end) => Ok(program_end::end_as(end)),
+            Err(error) => Err(Failure::of(exit::UNAVAILABLE, &error)),
+        },
+        RankRole::Torchrun => match torchrun::rank::run(&args.command) {
+            Ok(never) => match never {},
             Err(error) => Err(Failure::of(exit::UNAVAILABLE, &error)),
         },
         RankRole::Program => Ok(guard::execute(args.parent.unwrap_or_default(), &args.command)),

@@ -39,8 +39,12 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     // First of all, because manager and launcher may not be compatible.
     launchers::select(&manager.facts, requested)?;
     let working_directory = working_directory(step)?;
-    let context =
-        LauncherContext { run: &step.run, allocation: &spec.allocation, working_directory: &working_directory };
+    let context = LauncherContext {
+        run: &step.run,
+        manager: &manager.facts,
+        allocation: &spec.allocation,
+        working_directory: &working_directory,
+    };
     let mut launcher = launchers::open(&manager.facts, requested, &context)?;
     let program = programs(step, &working_directory)?;
     let variables = step.run.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();

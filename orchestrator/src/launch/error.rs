@@ -21,6 +21,18 @@ pub enum LaunchError {
     /// A launcher that does not support the resource manager.
     #[error("`launcher: {launcher}` cannot start ranks on nodes of `manager: {manager}`; leave `run.launcher` out")]
     Unsuitable { launcher: &'static str, manager: &'static str },
+    /// Options for a launcher that has no command line.
+    #[error(
+        "`run.launcher_options` have no effect with `launcher: {launcher}` on nodes of `manager: {manager}`, where no \
+        command starts the ranks; leave them out"
+    )]
+    NoOptions { launcher: &'static str, manager: &'static str },
+    /// The variable that describes them would be longer than Linux permits.
+    #[error(
+        "`launcher: torchrun` cannot describe which ranks share a node: too many nodes have different numbers of ranks; \
+        give all nodes the same number (`run.ranks_per_node`)"
+    )]
+    ScatteredRanks,
     #[error(
         "SCR_ENABLE=0: this launcher has no command that starts all ranks without Holdfast; write \
         `launcher: mpirun`, or unset SCR_ENABLE"

@@ -12,7 +12,7 @@ use super::mpirun::Dialect;
 use super::plan::StepPlan;
 use super::step::Supervision;
 use crate::allocation::RemoteShell;
-use crate::spec::{self, LauncherFacts, RunSpec};
+use crate::spec::{self, LauncherFacts, ManagerFacts, RunSpec};
 
 /// A launcher in the [`registry`](super::registry).
 #[derive(Debug)]
@@ -29,6 +29,7 @@ pub struct LauncherEntry {
 #[derive(Clone, Copy, Debug)]
 pub struct LauncherContext<'a> {
     pub run: &'a RunSpec,
+    pub manager: &'static ManagerFacts,
     /// The nodes, as in the spec.
     pub allocation: &'a spec::Allocation,
     /// The working directory of every rank, absolute.

@@ -12,6 +12,7 @@
 //! | [`srun`] | all ranks are one Slurm step |
 //! | [`mpirun`] | all ranks are started by one mpirun of Open MPI or MPICH |
 //! | [`ssh`] | the ranks of a node are started over an ssh connection |
+//! | [`torchrun`] | any of these but mpirun, with the variables of torchrun |
 //! | `command` | shared by `srun` and `mpirun`: a command that starts all ranks |
 //! | `ranks` | shared by `local` and `ssh`: ranks that are children of this process |
 //! | [`launcher`] | what a launcher is |
@@ -56,6 +57,7 @@ pub mod srun;
 pub mod ssh;
 pub mod step;
 pub mod supervisor;
+pub mod torchrun;
 
 pub use error::LaunchError;
 pub use labels::LineLabels;

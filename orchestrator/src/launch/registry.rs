@@ -4,15 +4,16 @@ use super::error::LaunchError;
 use super::launcher::{Launcher, LauncherContext, LauncherEntry};
 use super::plan::StepPlan;
 use super::step::Supervision;
-use super::{local, mpirun, srun, ssh};
+use super::{local, mpirun, srun, ssh, torchrun};
 use crate::allocation::registry::{self as managers, PLANNED};
 use crate::sources::SOURCES;
 use crate::spec::{ManagerFacts, Registered, Registry};
 
 /// `launcher: auto` selects the first one that can start ranks on the manager's nodes.
-pub static LAUNCHERS: [&LauncherEntry; 4] = [&local::ENTRY, &srun::ENTRY, &ssh::ENTRY, &mpirun::ENTRY];
+pub static LAUNCHERS: [&LauncherEntry; 5] =
+    [&local::ENTRY, &srun::ENTRY, &ssh::ENTRY, &mpirun::ENTRY, &torchrun::ENTRY];
 
-static PLANNED_LAUNCHERS: [&str; 3] = ["flux", "prun", "torchrun"];
+static PLANNED_LAUNCHERS: [&str; 2] = ["flux", "prun"];
 
 /// All managers, launchers and checkpoint sources, for reading a spec.
 pub fn registered() -> Registry {
@@ -83,6 +84,7 @@ mod tests {
             ("ssh", Some("mpirun"), "mpirun"),
             ("local", None, "local"),
             ("local", Some("mpirun"), "mpirun"),
+            ("slurm", Some("torchrun"), "torchrun"),
         ];
         for (manager, named, expected) in table {
             assert_eq!(select(facts(manager), named).unwrap().facts.name, expected, "{manager} {named:?}");

@@ -112,6 +112,7 @@ impl LauncherFacts {
     pub fn suits(&self, manager: &ManagerFacts) -> bool {
         match self.suits {
             Suits::Manager(name) => manager.name == name,
+            Suits::Managers(names) => names.contains(&manager.name),
             Suits::RemoteShells => manager.has_remote_shells,
         }
     }
@@ -122,6 +123,7 @@ impl LauncherFacts {
 pub enum Suits {
     /// The one that it belongs to.
     Manager(&'static str),
+    Managers(&'static [&'static str]),
     /// All that permit it to start daemons on their nodes.
     RemoteShells,
 }
@@ -405,8 +407,9 @@ mod tests {
         let mistakes = with_manager("pbs").unwrap_err();
         assert!(mistakes.contains("`pbs` is not available in this version"), "{mistakes}");
         assert!(mistakes.contains("available: `auto`, `local`, `slurm`, `ssh`, `lattice`"), "{mistakes}");
-        let mistakes = read("run: {command: [a], launcher: torchrun}\n").unwrap_err();
-        assert!(mistakes.contains("available: `auto`, `local`, `srun`, `ssh`, `mpirun`, `weave`"), "{mistakes}");
+        let mistakes = read("run: {command: [a], launcher: prun}\n").unwrap_err();
+        let available = "available: `auto`, `local`, `srun`, `ssh`, `mpirun`, `torchrun`, `weave`";
+        assert!(mistakes.contains(available), "{mistakes}");
     }
 
     #[test]
@@ -422,7 +425,7 @@ mod tests {
         let text = reference::text(&extended()).replace("\n  # ", " ");
         assert!(text.contains("`lattice` asks a lattice. `auto` selects `ssh` if and only if `hosts`"), "{text}");
         assert!(text.contains("Local and ssh and lattice: the allocation ends"), "{text}");
-        assert!(text.contains("docs/mpirun.md), `weave`. `auto`"), "{text}");
+        assert!(text.contains("docs/torchrun.md), `weave`. `auto`"), "{text}");
     }
 
     #[test]

@@ -24,9 +24,10 @@ pub(super) fn of(
     let other_prefix = other_prefix(root, spec);
     let other_id = manager.and_then(|manager| other_id(manager, environment));
     let from_cache = spec.steps.iter().filter_map(|step| restarts_from_cache(spec, step));
+    let not_resumed = spec.steps.iter().filter_map(watched_and_not_resumed);
     // Where it is not a mistake: by a parameter, or where `auto` selected the manager.
     let without_end = validation::without_end(spec, manager);
-    unused.chain(other_prefix).chain(other_id).chain(from_cache).chain(without_end).collect()
+    unused.chain(other_prefix).chain(other_id).chain(from_cache).chain(not_resumed).chain(without_end).collect()
 }
 
 /// A parameter asks for restarts from the prefix directory, which this step cannot do. In the spec it is a mistake.
@@ -43,6 +44,19 @@ fn restarts_from_cache(spec: &JobSpec, step: &Step) -> Option<String> {
     };
     let has_no_effect = step.checkpoint.restart.from_prefix && !step.restarts_from_prefix();
     has_no_effect.then(|| format!("{parameter} has no effect {why}: ranks restart from files in cache"))
+}
+
+/// Several ranks begin again with the files that each wrote last: their steps may differ.
+fn watched_and_not_resumed(step: &Step) -> Option<String> {
+    let (checkpoint, path) = (&step.checkpoint, &step.key_path);
+    let is_at_risk = checkpoint.watch.files.is_some() && checkpoint.resume.is_none() && step.run.ranks > 1;
+    is_at_risk.then(|| {
+        format!(
+            "`{path}checkpoint.watch` without `resume`: after a relaunch each rank runs `{path}run.command` again, and \
+            finds the file that it wrote last, not that of the checkpoint. Ranks that depend on each other would go on \
+            from different steps: write `resume: [./app, \"$HOLDFAST_RESTART_DIR/state\"]`"
+        )
+    })
 }
 
 /// A parameter leads to another prefix directory than the one in the spec.

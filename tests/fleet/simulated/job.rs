@@ -96,7 +96,12 @@ impl Job {
         let nodes = spec.allocation.nodes as usize;
         let allocation = Simulated::new(nodes, agency);
         let run = &spec.steps[0].run;
-        let context = LauncherContext { run, allocation: &spec.allocation, working_directory: directory };
+        let context = LauncherContext {
+            run,
+            manager: &MANAGER.facts,
+            allocation: &spec.allocation,
+            working_directory: directory,
+        };
         let prepared = Prepared {
             manager: &MANAGER,
             launcher: Box::new(FirstRankOnly::new(&context)?),

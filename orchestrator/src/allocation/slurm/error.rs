@@ -14,6 +14,19 @@ pub enum SlurmError {
         /// The variable that is set in every allocation.
         missing: &'static str,
     },
+    /// A step covers one component of such a job, unless it names others.
+    #[error(
+        "this Slurm job is heterogeneous: {variable} is set. Holdfast would use the nodes of its first component only; \
+        submit one job without `:` and `#SBATCH hetjob`"
+    )]
+    Heterogeneous { variable: &'static str },
+    /// One element has the id of the array, which Slurm's commands take for all elements.
+    #[error(
+        "this Slurm job is an element of a job array: {variable} is set. The id of an array stands for all its \
+        elements, so that a requeue or a cancel would end the others too; submit a job for each element, each with a \
+        `prefix` of its own"
+    )]
+    Array { variable: &'static str },
     /// A Slurm without overlapping steps.
     #[error("this is Slurm {found}; overlapping steps need Slurm {}.{:02} or newer", oldest.0, oldest.1)]
     Old {
@@ -27,7 +40,9 @@ pub enum SlurmError {
 impl From<SlurmError> for AllocationError {
     fn from(error: SlurmError) -> Self {
         match error {
-            SlurmError::Outside { .. } => AllocationError::Unsuitable(error.into()),
+            SlurmError::Outside { .. } | SlurmError::Heterogeneous { .. } | SlurmError::Array { .. } => {
+                AllocationError::Unsuitable(error.into())
+            }
             SlurmError::Old { .. } => AllocationError::Unavailable(error.into()),
         }
     }

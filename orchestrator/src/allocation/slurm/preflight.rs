@@ -17,10 +17,21 @@ const OLDEST_SLURM: (u32, u32) = (20, 11);
 /// Time limit for `srun --version`.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// Checks Slurm's commands and version.
+/// Set in heterogeneous jobs: its name today, and until Slurm 20.02.
+const HETEROGENEOUS: [&str; 2] = ["SLURM_HET_SIZE", "SLURM_PACK_SIZE"];
+const ARRAY: &str = "SLURM_ARRAY_JOB_ID";
+
+/// Checks the kind of the job, and Slurm's commands and version.
 pub(super) fn check(variable: impl Fn(&str) -> Option<String>, path: Option<&OsStr>) -> Result<(), AllocationError> {
-    if job_of_environment(variable).is_none() {
+    if job_of_environment(&variable).is_none() {
         return Err(SlurmError::Outside { missing: JOB[0] }.into());
+    }
+    let is_set = |name: &&str| variable(name).is_some_and(|value| !value.is_empty());
+    if let Some(variable) = HETEROGENEOUS.into_iter().find(is_set) {
+        return Err(SlurmError::Heterogeneous { variable }.into());
+    }
+    if is_set(&ARRAY) {
+        return Err(SlurmError::Array { variable: ARRAY }.into());
     }
     for command in SLURM_COMMANDS {
         if program::find(command, Path::new("/"), path).is_err() {
