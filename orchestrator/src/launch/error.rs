@@ -29,8 +29,8 @@ pub enum LaunchError {
     NoOptions { launcher: &'static str, manager: &'static str },
     /// The variable that describes them would be longer than Linux permits.
     #[error(
-        "`launcher: torchrun` cannot describe which ranks share a node: too many nodes have different numbers of ranks; \
-        give all nodes the same number (`run.ranks_per_node`)"
+        "`launcher: torchrun` cannot describe which ranks share a node: too many nodes have different numbers of \
+        ranks; give all nodes the same number (`run.ranks_per_node`)"
     )]
     ScatteredRanks,
     #[error(
