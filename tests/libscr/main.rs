@@ -1,5 +1,5 @@
-//! Programs in C, Fortran and Python, written for SCR, FTI or the variables API, under the real binary: nodes are lost,
-//! and the results are those of a failure-free run.
+//! Programs in C, Fortran and Python, written for SCR, FTI, SIONlib or the variables API, under the real binary: nodes
+//! are lost, and the results are those of a failure-free run.
 //!
 //! This package depends on the libraries' packages, so that cargo has built them before a test runs; they lie beside
 //! the test's own executable ([`world::library_directory`]). A test whose compiler or interpreter is not installed is
@@ -25,6 +25,7 @@ mod names;
 mod new_spec;
 mod outputs;
 mod python;
+mod sion;
 mod tutorials;
 mod variables;
 mod world;

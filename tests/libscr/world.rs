@@ -27,6 +27,7 @@ pub struct Library {
 
 pub const SCR: Library = Library { name: "scr", include: "agents/client/libscr/include" };
 pub const FTI: Library = Library { name: "fti", include: "agents/client/libfti/include" };
+pub const SION: Library = Library { name: "sion", include: "agents/client/libsion/include" };
 pub const VARIABLES: Library = Library { name: "holdfast_variables", include: "agents/client/libvariables/include" };
 
 impl Library {
@@ -43,7 +44,7 @@ impl Library {
 /// The directory of the libraries: that of the test's executable.
 pub fn library_directory() -> PathBuf {
     let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    for library in [SCR, FTI, VARIABLES] {
+    for library in [SCR, FTI, SION, VARIABLES] {
         for file in [format!("lib{}.so", library.name), format!("lib{}.a", library.name)] {
             assert!(directory.join(&file).exists(), "{file} is not in {}", directory.display());
         }

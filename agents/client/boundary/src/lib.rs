@@ -1,6 +1,6 @@
-//! The boundary to C and Fortran, shared by `libscr`, `libholdfast_variables`, `libfti` and `libholdfast_pairs`:
-//! serialisation of calls, containment of panics, reports of errors, refusal of calls of forked processes, and
-//! conversion of pointers.
+//! The boundary to C and Fortran, shared by `libscr`, `libholdfast_variables`, `libfti`, `libsion` and
+//! `libholdfast_pairs`: serialisation of calls, containment of panics, reports of errors, refusal of calls of forked
+//! processes, and conversion of pointers.
 //!
 //! * [`Boundary`]: the session of a library, and calls of it;
 //! * [`c`]: arguments of C functions;

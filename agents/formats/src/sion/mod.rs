@@ -3,7 +3,8 @@
 //! File format versions 2 to 5 are read, in both byte orders; version 5 is written (`docs/formats.md`, SION 1 to 8).
 //!
 //! * [`Container`]: an open, checked set of files; several threads can read its streams at any offset;
-//! * [`Plan`], [`Creation`], [`TaskWriter`]: writing, by any number of threads;
+//! * [`Plan`], [`Creation`], [`TaskWriter`]: writing, by any number of threads; [`PlannedFile`] for writers that place
+//!   the data by themselves;
 //! * [`Records`]: key-value streams;
 //! * [`dataset`]: containers with the files of a dataset of a job;
 //! * [`recover()`]: reads a container that was never closed;
@@ -15,6 +16,7 @@
 mod anomaly;
 mod attachment;
 mod byte_order;
+mod closing;
 mod container;
 mod copying;
 mod damages;

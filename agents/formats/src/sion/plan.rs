@@ -73,7 +73,8 @@ impl PlanOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedFile {
     pub(super) header: Header,
-    pub(super) layout: Layout,
+    /// The offsets of the chunks.
+    pub layout: Layout,
     /// The tasks of the plan that are in this file.
     pub(super) tasks: Range<usize>,
     /// The mapping after the byte counts; `None` if it is omitted, including its size.

@@ -7,6 +7,17 @@ pub struct Usage {
     runs: Vec<(u64, u64)>,
 }
 
+/// The usage of a task with these bytes in its chunks.
+impl FromIterator<u64> for Usage {
+    fn from_iter<I: IntoIterator<Item = u64>>(chunks: I) -> Usage {
+        let mut usage = Usage::default();
+        for bytes in chunks {
+            usage.push_run(1, bytes);
+        }
+        usage
+    }
+}
+
 impl Usage {
     /// The usage of a stream of this many bytes that fills all its chunks, which have this size.
     pub fn filled(bytes: u64, chunk_size: u64) -> Usage {

@@ -14,10 +14,8 @@ use holdfast_core::store::{OpenDataset, StagedFile};
 use super::attachment::Attachment;
 use super::error::SionError;
 use super::input_mismatch::InputMismatch;
-use super::layout::head_end;
 use super::plan::{Plan, PlannedFile};
 use super::slot::{dataset_of, part_name, place};
-use super::tables::table_bytes;
 use super::task_writer::TaskWriter;
 use super::usage::Usage;
 
@@ -54,7 +52,7 @@ impl Creation {
             }
             let file = dataset.create(&part_name)?;
             let temporary = dataset.path_of(file.id());
-            file.write_at(&part.header.encode(), 0).map_err(SionError::io("write", &temporary))?;
+            file.write_at(&part.head(), 0).map_err(SionError::io("write", &temporary))?;
             let attached = dataset.attach(file.id()).map_err(SionError::io("open", &temporary))?;
             attachments.push(Attachment::new(attached, &temporary, part));
             staged.push(file);
@@ -133,39 +131,9 @@ impl Creation {
 
 /// Writes the tail and the last fields of the head, and synchronises.
 fn close(part: &PlannedFile, attachment: &Attachment, usages: &[Usage]) -> Result<(), SionError> {
-    let path = &attachment.path;
-    let input = |mismatch| SionError::Input { path: path.to_path_buf(), mismatch };
-    let blocks = usages.iter().map(|usage| usage.chunks()).max().unwrap_or(1).max(1);
-    let count = u32::try_from(blocks).ok().filter(|count| i32::try_from(*count).is_ok());
-    let count = count.ok_or_else(|| input(InputMismatch::TooManyChunks { chunks: blocks }))?;
-    let bytes = table_bytes(usages.len() as u64, blocks).map_err(|fault| input(InputMismatch::Table(fault)))?;
-    let tail = part.layout.tail(blocks).ok_or_else(|| input(InputMismatch::TooLarge))?;
-    for (local, usage) in usages.iter().enumerate() {
-        let size = part.layout.chunk_size(local);
-        if let Some(bytes) = usage.iter().find(|bytes| *bytes > size) {
-            return Err(input(InputMismatch::Report { task: local, bytes, size }));
-        }
+    let mismatched = |mismatch| SionError::Input { path: attachment.path.to_path_buf(), mismatch };
+    for (position, bytes) in part.closing(usages).map_err(mismatched)? {
+        attachment.write_to_file(position, &bytes)?;
     }
-    let order = part.header.byte_order;
-    let mut out = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
-    for usage in usages {
-        order.put_i64(&mut out, usage.chunks().cast_signed());
-    }
-    let mut rows: Vec<_> = usages.iter().map(|usage| usage.iter()).collect();
-    for _ in 0..blocks {
-        for row in &mut rows {
-            order.put_i64(&mut out, row.next().map_or(0, u64::cast_signed));
-        }
-    }
-    if let Some(mapping) = &part.mapping {
-        order.put_i32(&mut out, i32::try_from(mapping.len()).unwrap_or(i32::MAX));
-        for number in mapping.iter().flat_map(|slot| [slot.part, slot.local]) {
-            order.put_i32(&mut out, i32::try_from(number).unwrap_or(i32::MAX));
-        }
-    }
-    attachment.write_to_file(tail, &out)?;
-    let closing = part.header.encode_closing(count, tail);
-    let head_end = head_end(usages.len() as u64).unwrap_or(0);
-    attachment.write_to_file(head_end.saturating_sub(closing.len() as u64), &closing)?;
     attachment.synchronise()
 }
