@@ -21,7 +21,7 @@ fn artifacts(world: &World) -> PathBuf {
     let artifacts = world.path().join("artifacts");
     fs::create_dir(&artifacts).unwrap();
     symlink(env!("CARGO_BIN_EXE_holdfast"), artifacts.join("holdfast")).unwrap();
-    for name in ["scr", "fti", "holdfast_variables", "holdfast_pairs", "scr_interpose"] {
+    for name in ["scr", "fti", "sion", "holdfast_variables", "holdfast_pairs", "scr_interpose"] {
         for file in [format!("lib{name}.so"), format!("lib{name}.a")] {
             let from = library_directory().join(&file);
             if from.exists() {
@@ -76,7 +76,7 @@ fn each_library_has_its_version_and_the_functions_of_its_list(world: &World) {
     needs("readelf");
     let prefix = installed(world, "lib");
     let lists = lists();
-    assert_eq!(lists.len(), 4);
+    assert_eq!(lists.len(), 5);
     for (library, listed) in lists {
         let file = prefix.join("lib").join(&library);
         let dynamic = printed(Command::new("readelf").arg("-d").arg(&file));
@@ -141,6 +141,7 @@ fn pkg_config_names_what_a_program_is_compiled_with(world: &World) {
     for (module, header) in [
         ("holdfast-scr", "scr.h"),
         ("holdfast-fti", "fti.h"),
+        ("holdfast-sion", "sion.h"),
         ("holdfast-variables", "holdfast.h"),
         ("holdfast-pairs", "holdfast_pairs.h"),
     ] {
@@ -170,7 +171,7 @@ fn cmake_finds_the_libraries_wherever_they_are_installed() {
         fs::copy(in_repository("tests/libscr/programs/any_ranks.c"), project.join("program.c")).unwrap();
         let text = "cmake_minimum_required(VERSION 3.16)\nproject(example C)\nfind_package(Holdfast 0.1 REQUIRED)\n\
                     add_executable(program program.c)\ntarget_link_libraries(program Holdfast::scr)\n\
-                    foreach(other fti variables pairs)\n  if(NOT TARGET Holdfast::${other})\n    \
+                    foreach(other fti sion variables pairs)\n  if(NOT TARGET Holdfast::${other})\n    \
                     message(FATAL_ERROR \"no Holdfast::${other}\")\n  endif()\nendforeach()\n";
         fs::write(project.join("CMakeLists.txt"), text).unwrap();
         let mut configure = Command::new("cmake");

@@ -179,7 +179,7 @@ pub fn gather_artifacts(artifacts: &Path) {
     let program = Path::new(env!("CARGO_BIN_EXE_holdfast"));
     // A library that is built for a test is in the directory of the test's executable.
     let libraries = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let installed = ["libscr", "libholdfast_variables", "libfti", "libholdfast_pairs"];
+    let installed = ["libscr", "libholdfast_variables", "libfti", "libsion", "libholdfast_pairs"];
     let files = installed.iter().flat_map(|name| [format!("{name}.so"), format!("{name}.a")]);
     let files = files.chain(["libscr_interpose.so".to_owned()]).map(|name| libraries.join(name));
     for file in files.chain([program.to_owned()]) {
