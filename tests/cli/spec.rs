@@ -528,6 +528,18 @@ fn planned_values_are_refused_by_name() {
     assert!(message.contains("`pbs` is not available in this version") && message.contains(available), "{message}");
     let message = mistakes_in("run: {command: [a], launcher: flux}\n");
     assert!(message.contains("`flux` is not available in this version"), "{message}");
+    // What nobody could run so far: the help says what a site has to send.
+    for (line, name, help) in [
+        (format!("allocation: {{manager: lsf}}\n{MINIMAL}"), "lsf", "what `bjobs`, `bhosts` and `blaunch` print"),
+        ("run: {command: [a], launcher: jsrun}\n".to_owned(), "jsrun", "what jsrun prints when a rank fails"),
+        ("run: {command: [a], launcher: aprun}\n".to_owned(), "aprun", "what aprun prints when a rank fails"),
+        ("run: {command: [a], launcher: pals}\n".to_owned(), "pals", "what mpiexec prints when a rank fails"),
+    ] {
+        let message = mistakes_in(&line);
+        let expected = format!("`{name}` is not available in this version");
+        assert!(message.contains(&expected) && message.contains(help), "{message}");
+        assert!(message.contains("docs/other-managers.md lists what a site has to send"), "{message}");
+    }
     let message = mistakes_in("run: {command: [a]}\ncheckpoint: {redundancy: [{scheme: xorr}]}\n");
     assert!(message.contains("found `xorr`") && message.contains("did you mean `xor`?"), "{message}");
 }

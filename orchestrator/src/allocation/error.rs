@@ -20,6 +20,13 @@ pub enum AllocationError {
         `manager: local` under `allocation:`"
     )]
     UnknownManager { manager: String },
+    /// An allocation of a manager of which nothing could be run so far.
+    #[error("this is an allocation of {manager}, which this version does not support; nothing was started. {needed}")]
+    NeverRun {
+        manager: &'static str,
+        /// What a site has to send.
+        needed: &'static str,
+    },
     /// On a login node, for example.
     #[error(
         "this is a machine of {manager}, and this process is in no allocation of it; nothing was started. Use {help}; \
@@ -85,6 +92,7 @@ impl AllocationError {
         matches!(
             self,
             AllocationError::UnknownManager { .. }
+                | AllocationError::NeverRun { .. }
                 | AllocationError::NoAllocation { .. }
                 | AllocationError::Name { .. }
                 | AllocationError::NoTopology

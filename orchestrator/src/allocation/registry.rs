@@ -8,13 +8,22 @@ use super::error::AllocationError;
 use super::nodes::Allocation;
 use super::record::AllocationRecord;
 use super::{local, slurm, ssh};
-use crate::spec::{self, NodeCount};
+use crate::spec::{self, NodeCount, PlannedEntry};
 
 static BUILT_IN: [&ManagerEntry; 3] = [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY];
 
-/// Planned managers, and the variable that each sets in its jobs: an allocation of one of them is refused, because
-/// `manager: local` would run the entire job on its head node.
-pub static PLANNED: [(&str, &str); 3] = [("pbs", "PBS_JOBID"), ("lsf", "LSB_JOBID"), ("flux", "FLUX_JOB_ID")];
+/// Managers that this version does not have: an allocation of one of them is refused, because `manager: local` would
+/// run the entire job on its head node.
+pub static PLANNED: [PlannedEntry; 3] = [
+    PlannedEntry { variable: Some("PBS_JOBID"), ..PlannedEntry::named("pbs") },
+    PlannedEntry { variable: Some("FLUX_JOB_ID"), ..PlannedEntry::named("flux") },
+    PlannedEntry { variable: Some("LSB_JOBID"), needed: Some(LSF), ..PlannedEntry::named("lsf") },
+];
+
+/// What is needed of LSF.
+const LSF: &str = "this program was never run under LSF: docs/other-managers.md lists what a site has to send (the \
+                   environment and the host file of a job, and what `bjobs`, `bhosts` and `blaunch` print, also for a \
+                   lost node); `manager: ssh` with `hosts` runs on the nodes of a job if ssh reaches them";
 
 /// The managers of a program that has more than the built-in ones.
 static ADDED: OnceLock<Vec<&'static ManagerEntry>> = OnceLock::new();
@@ -37,7 +46,16 @@ pub fn managers() -> impl Iterator<Item = &'static ManagerEntry> {
 /// [`AllocationError::UnknownManager`].
 pub fn find(name: &str) -> Result<&'static ManagerEntry, AllocationError> {
     let found = managers().find(|entry| entry.facts.name == name);
-    found.ok_or_else(|| AllocationError::UnknownManager { manager: name.to_owned() })
+    found.ok_or_else(|| unsupported(name))
+}
+
+/// The refusal of an allocation of a manager that this version does not have.
+pub fn unsupported(name: &str) -> AllocationError {
+    let planned = PLANNED.iter().find(|planned| planned.name == name);
+    match planned.and_then(|planned| Some((planned.name, planned.needed?))) {
+        Some((manager, needed)) => AllocationError::NeverRun { manager, needed },
+        None => AllocationError::UnknownManager { manager: name.to_owned() },
+    }
 }
 
 impl AllocationRecord {
@@ -94,5 +112,7 @@ mod tests {
     fn refuses_an_unknown_manager_by_its_name() {
         let error = find("pbs").unwrap_err().to_string();
         assert!(error.contains("pbs") && error.contains("manager: local"), "{error}");
+        let error = find("lsf").unwrap_err();
+        assert!(error.is_configuration() && error.to_string().contains("blaunch"), "{error}");
     }
 }

@@ -189,7 +189,7 @@ pub fn machines_with_faults(spec: &JobSpec) -> Result<Option<&'static str>, RunE
 pub(super) fn manager(spec: &JobSpec) -> Result<&'static ManagerEntry, AllocationError> {
     let facts = launchers::registered()
         .manager(spec.allocation.manager, |name| env::var(name).ok())
-        .map_err(|manager| AllocationError::UnknownManager { manager: manager.to_owned() })?;
+        .map_err(managers::unsupported)?;
     let is_chosen = spec.allocation.manager.is_some() || !matches!(facts.chosen, Chosen::Otherwise);
     let path = env::var_os("PATH");
     let here = env::current_dir().unwrap_or_default();

@@ -7,13 +7,31 @@ use super::step::Supervision;
 use super::{local, mpirun, srun, ssh, torchrun};
 use crate::allocation::registry::{self as managers, PLANNED};
 use crate::sources::SOURCES;
-use crate::spec::{ManagerFacts, Registered, Registry};
+use crate::spec::{ManagerFacts, PlannedEntry, Registered, Registry};
 
 /// `launcher: auto` selects the first one that can start ranks on the manager's nodes.
 pub static LAUNCHERS: [&LauncherEntry; 5] =
     [&local::ENTRY, &srun::ENTRY, &ssh::ENTRY, &mpirun::ENTRY, &torchrun::ENTRY];
 
-static PLANNED_LAUNCHERS: [&str; 2] = ["flux", "prun"];
+/// Launchers that this version does not have.
+static PLANNED_LAUNCHERS: [PlannedEntry; 5] = [
+    PlannedEntry::named("flux"),
+    PlannedEntry::named("prun"),
+    PlannedEntry { needed: Some(JSRUN), ..PlannedEntry::named("jsrun") },
+    PlannedEntry { needed: Some(APRUN), ..PlannedEntry::named("aprun") },
+    PlannedEntry { needed: Some(PALS), ..PlannedEntry::named("pals") },
+];
+
+/// What is needed of launchers that nobody could run with this program so far.
+const JSRUN: &str = "this program was never run with jsrun, the launcher of LSF on Power: docs/other-managers.md lists \
+                     what a site has to send (the variables of a rank, and what jsrun prints when a rank fails and \
+                     when a node is lost); `launcher: mpirun` starts MPI programs without it";
+const APRUN: &str = "this program was never run with aprun, the launcher of Cray's ALPS: docs/other-managers.md lists \
+                     what a site has to send (the variables of a rank, and what aprun prints when a rank fails and \
+                     when a node is lost); `launcher: mpirun` starts MPI programs without it";
+const PALS: &str = "this program was never run with PALS, the `mpiexec` of HPE Cray EX: docs/other-managers.md lists \
+                    what a site has to send (the variables of a rank, and what mpiexec prints when a rank fails and \
+                    when a node is lost); `launcher: mpirun` starts MPI programs without it";
 
 /// All managers, launchers and checkpoint sources, for reading a spec.
 pub fn registered() -> Registry {

@@ -123,7 +123,6 @@ pub enum GroupAccess {
 
 impl Choice for GroupAccess {
     const AVAILABLE: &'static [(&'static str, Self)] = &[("none", GroupAccess::None), ("status", GroupAccess::Status)];
-    const LATER: &'static [&'static str] = &[];
 }
 
 impl GroupAccess {

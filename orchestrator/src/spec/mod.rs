@@ -80,8 +80,8 @@ pub use node_reference::NodeReference;
 pub use notify::{Notification, NotifiedEvent, Recipient};
 pub use pairs::{ALL_PAIRS, CLIENT_COMMAND, PlacedJob, PlacedPair, Reboot, Replicated, Replication, StartedBy};
 pub use registered::{
-    Chosen, FrequencyFacts, KeyFacts, LauncherFacts, ManagerFacts, ManagerVariables, NodeCount, Registered,
-    RequeueFacts, SourceFacts, Suits,
+    Chosen, FrequencyFacts, KeyFacts, LauncherFacts, ManagerFacts, ManagerVariables, NodeCount, PlannedEntry,
+    Registered, RequeueFacts, SourceFacts, Suits,
 };
 pub use registry::Registry;
 pub use run::RunSpec;

@@ -9,12 +9,31 @@ use holdfast_agent::sources::SourceEntry;
 #[derive(Clone, Debug)]
 pub struct Registered {
     pub managers: Vec<&'static ManagerFacts>,
-    /// Planned managers, and the variable that each sets in its jobs.
-    pub planned_managers: &'static [(&'static str, &'static str)],
+    /// Managers that this version does not have.
+    pub planned_managers: &'static [PlannedEntry],
     /// `launcher: auto` selects the first one that can start ranks on the manager's nodes.
     pub launchers: Vec<&'static LauncherFacts>,
-    pub planned_launchers: &'static [&'static str],
+    /// Launchers that this version does not have.
+    pub planned_launchers: &'static [PlannedEntry],
     pub sources: Vec<&'static SourceFacts>,
+}
+
+/// A manager or launcher that this version does not have: recognised, so that its name is not reported as a misspelling,
+/// and its jobs are not run on their head node.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedEntry {
+    pub name: &'static str,
+    /// A manager sets this variable in its jobs.
+    pub variable: Option<&'static str>,
+    /// What a site would have to send for it to be supported, as a help; `None` if nothing is missing but the work.
+    pub needed: Option<&'static str>,
+}
+
+impl PlannedEntry {
+    /// An entry of this name.
+    pub const fn named(name: &'static str) -> Self {
+        PlannedEntry { name, variable: None, needed: None }
+    }
 }
 
 /// A resource manager, for `allocation:`.
@@ -236,12 +255,12 @@ impl Registered {
         }
     }
 
-    /// Planned names: recognised, so that they are not reported as misspellings.
-    pub fn planned(&self, kind: EntryKind) -> Vec<&'static str> {
+    /// The entries that this version does not have.
+    pub fn planned(&self, kind: EntryKind) -> &'static [PlannedEntry] {
         match kind {
-            EntryKind::Manager => self.planned_managers.iter().map(|(name, _)| *name).collect(),
-            EntryKind::Launcher => self.planned_launchers.to_vec(),
-            EntryKind::Source => Vec::new(),
+            EntryKind::Manager => self.planned_managers,
+            EntryKind::Launcher => self.planned_launchers,
+            EntryKind::Source => &[],
         }
     }
 
@@ -275,8 +294,9 @@ impl Registered {
         if let Some(found) = find(&by_variables) {
             return Ok(found);
         }
-        if let Some((later, _)) = self.planned_managers.iter().find(|(_, name)| is_set(name)) {
-            return Err(later);
+        let is_of = |planned: &&PlannedEntry| planned.variable.as_ref().is_some_and(is_set);
+        if let Some(planned) = self.planned_managers.iter().find(is_of) {
+            return Err(planned.name);
         }
         find(&|facts| matches!(facts.chosen, Chosen::Otherwise)).ok_or("auto")
     }

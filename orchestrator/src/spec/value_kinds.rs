@@ -16,7 +16,7 @@ use holdfast_rank::signal::signal_of;
 
 use super::diagnostics::nearest;
 use super::quantity;
-use super::registered::{EntryKind, Registered};
+use super::registered::{EntryKind, PlannedEntry, Registered};
 pub use crate::params::value::ValueKind as ParameterValue;
 
 /// A message and help for a mistake that "expected …, found …" does not describe.
@@ -292,7 +292,7 @@ pub trait Choice: Copy + PartialEq + 'static {
     /// The keywords of this version.
     const AVAILABLE: &'static [(&'static str, Self)];
     /// Planned keywords that this version does not have: recognised, so that they are not reported as misspellings.
-    const LATER: &'static [&'static str] = &[];
+    const LATER: &'static [PlannedEntry] = &[];
 
     fn keyword(self) -> &'static str {
         Self::AVAILABLE.iter().find(|(_, value)| *value == self).map_or("?", |(keyword, _)| keyword)
@@ -302,13 +302,13 @@ pub trait Choice: Copy + PartialEq + 'static {
 /// One keyword of a list; SCR spells the same keywords in upper case.
 pub fn choice<T: Choice>() -> ValueKind<T> {
     let available = T::AVAILABLE.iter().map(|(keyword, value)| ((*keyword).to_owned(), *value)).collect();
-    keywords(available, T::LATER.to_vec(), |value| value.keyword().to_owned())
+    keywords(available, T::LATER, |value| value.keyword().to_owned())
 }
 
 /// A redundancy scheme that is registered.
 pub fn redundancy_scheme() -> ValueKind<Scheme> {
     let available = registry::all().map(|scheme| (spelling(scheme.name()), scheme.name())).collect();
-    keywords(available, Vec::new(), |scheme: &Scheme| spelling(*scheme))
+    keywords(available, &[], |scheme: &Scheme| spelling(*scheme))
 }
 
 /// A scheme in a spec.
@@ -332,7 +332,7 @@ pub fn source_name(registered: &Registered) -> ValueKind<&'static str> {
 /// One of `available`; those of `later` are recognised, so that they are not reported as misspellings.
 fn keywords<T: Copy + 'static>(
     available: Vec<(String, T)>,
-    later: Vec<&'static str>,
+    later: &'static [PlannedEntry],
     show: fn(&T) -> String,
 ) -> ValueKind<T> {
     let list = available.iter().map(|(keyword, _)| format!("`{keyword}`")).collect::<Vec<_>>().join(", ");
@@ -344,10 +344,12 @@ fn keywords<T: Copy + 'static>(
         if let Some((_, value)) = available.iter().find(|(keyword, _)| *keyword == lower) {
             return Ok(*value);
         }
-        if later.contains(&lower.as_str()) {
-            return Err(Some((format!("`{text}` is not available in this version"), format!("available: {list}"))));
+        if let Some(planned) = later.iter().find(|planned| planned.name == lower) {
+            let help = planned.needed.map_or_else(|| format!("available: {list}"), str::to_owned);
+            return Err(Some((format!("`{text}` is not available in this version"), help)));
         }
-        let known = available.iter().map(|(keyword, _)| keyword.as_str()).chain(later.iter().copied());
+        let later = later.iter().map(|planned| planned.name);
+        let known = available.iter().map(|(keyword, _)| keyword.as_str()).chain(later);
         Err(nearest(text, known).map(|near| {
             let message = format!("expected {expected_text}, found `{}`", text.escape_debug());
             (message, format!("did you mean `{near}`?"))
