@@ -13,6 +13,7 @@ use holdfast_testkit::fast_directory;
 use holdfast_testkit::fuzz::{FuzzTarget, fixture_files, texts};
 use holdfast_wire::run::{AgentReady, AgentStart};
 
+use crate::allocation::pbs;
 use crate::allocation::slurm::{environment, query};
 use crate::allocation::ssh::on_node::{HostFacts, NodeCommand, SurveyRequest};
 use crate::events::reader::Reader;
@@ -37,6 +38,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "drain_record", corpus: drain_records, words: &["\"directory\":", "../"], check: drain_record },
     FuzzTarget { name: "squeue", corpus: squeue_outputs, words: &["|", "NONE", "RUNNING"], check: squeue },
     FuzzTarget { name: "sinfo", corpus: sinfo_outputs, words: &["|", "down*", "n[", "]", "-"], check: sinfo },
+    FuzzTarget { name: "qstat", corpus: pbs_outputs, words: &["\"", "{", ":", "+("], check: pbs_output },
     FuzzTarget { name: "slurm_environment", corpus: environments, words: &["SLURM_", "\n", "["], check: environment },
     FuzzTarget { name: "node_messages", corpus: node_messages, words: &["\"", "{", "[", "\\u"], check: node_message },
     FuzzTarget { name: "fti_config", corpus: fti_configs, words: &["node_size", "=", "head", "\n"], check: fti_config },
@@ -318,6 +320,23 @@ fn sinfo(bytes: &[u8]) {
     let nodes = ["n1", "n2", "n3"].map(NodeName::from);
     let down = query::read_down(&text, &nodes);
     assert!(down.len() <= nodes.len() && down.iter().all(|(node, _)| nodes.contains(node)), "{down:?}");
+}
+
+fn pbs_outputs() -> Vec<Vec<u8>> {
+    texts(&[
+        include_str!("../../tests/fixtures/pbs/qstat.json"),
+        include_str!("../../tests/fixtures/pbs/pbsnodes-lost.json"),
+    ])
+}
+
+fn pbs_output(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Some(job) = pbs::query::read_job(&text) {
+        let _ = job.end.map(format_time);
+    }
+    let nodes = ["n1.site", "n2.site", "n3.site"].map(NodeName::from);
+    let down = pbs::query::read_down(&text, &nodes).unwrap_or_default();
+    assert!(down.len() <= nodes.len(), "{down:?}");
 }
 
 fn environments() -> Vec<Vec<u8>> {

@@ -523,11 +523,12 @@ fn rejects_contradicting_numbers() {
 
 #[test]
 fn planned_values_are_refused_by_name() {
-    let message = mistakes_in(&format!("allocation: {{manager: pbs}}\n{MINIMAL}"));
-    let available = "available: `auto`, `local`, `slurm`";
-    assert!(message.contains("`pbs` is not available in this version") && message.contains(available), "{message}");
-    let message = mistakes_in("run: {command: [a], launcher: flux}\n");
-    assert!(message.contains("`flux` is not available in this version"), "{message}");
+    let message = mistakes_in("run: {command: [a], launcher: torchrun}\n");
+    let available = "available: `auto`, `local`, `srun`";
+    assert!(
+        message.contains("`torchrun` is not available in this version") && message.contains(available),
+        "{message}"
+    );
     // What nobody could run so far: the help says what a site has to send.
     for (line, name, help) in [
         (format!("allocation: {{manager: lsf}}\n{MINIMAL}"), "lsf", "what `bjobs`, `bhosts` and `blaunch` print"),
@@ -673,7 +674,8 @@ fn manager_in_force(written: Option<&'static str>, variable: &str) -> Result<&'s
 fn auto_selects_local_outside_an_allocation() {
     assert_eq!(manager_in_force(None, ""), Ok("local"));
     assert_eq!(manager_in_force(None, "SLURM_JOB_ID"), Ok("slurm"));
-    assert_eq!(manager_in_force(None, "PBS_JOBID"), Err("pbs"));
+    assert_eq!(manager_in_force(None, "PBS_JOBID"), Ok("pbs"));
+    assert_eq!(manager_in_force(None, "LSB_JOBID"), Err("lsf"));
     assert_eq!(manager_in_force(Some("slurm"), ""), Ok("slurm"));
     assert_eq!(manager_in_force(Some("local"), "SLURM_JOB_ID"), Ok("local"));
 }

@@ -80,6 +80,11 @@ fn the_batch_script_in_the_manuals_is_the_one_that_the_cluster_runs() {
         page.contains(&format!("```bash\n{manual}```\n")),
         "docs/slurm.md differs from configs/slurm/manual.sbatch"
     );
+    let pbs = include_str!("../../configs/pbs/job.pbs");
+    assert!(
+        include_str!("../../docs/pbs.md").contains(&format!("```bash\n{pbs}```\n")),
+        "docs/pbs.md differs from configs/pbs/job.pbs"
+    );
     for (manual, text) in
         [("README.md", include_str!("../../README.md")), ("docs/slurm.md", include_str!("../../docs/slurm.md"))]
     {

@@ -63,7 +63,15 @@ fn the_nodes_are_those_of_the_surroundings(world: &World) {
     assert!(written["reasons"]["manager"].as_str().unwrap().contains("of 6 nodes"), "{written}");
 
     let listed = world.write("nodes", "n1\nn1\nn2\nn3\n");
-    let written = init(world, &["true"], &[("PBS_NODEFILE", listed.to_str().unwrap())]);
+    let pbs = [("PBS_JOBID", "17.head"), ("PBS_NODEFILE", listed.to_str().unwrap())];
+    let written = init(world, &["true"], &pbs);
+    assert_eq!(
+        (&written["manager"], &written["nodes"], &written["launcher"]),
+        (&"pbs".into(), &2.into(), &"mpirun".into())
+    );
+    assert!(written["spec"].as_str().unwrap().contains("# requeue: {command: [qsub, job.pbs]}"), "{written}");
+
+    let written = init(world, &["true"], &[("LSB_DJOB_HOSTFILE", listed.to_str().unwrap())]);
     assert_eq!((&written["manager"], &written["nodes"]), (&"ssh".into(), &2.into()));
     assert!(written["spec"].as_str().unwrap().contains("hosts: [n1, n2, n3]"), "{written}");
 

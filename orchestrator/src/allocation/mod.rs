@@ -6,6 +6,7 @@
 //! | folder, file | subject |
 //! |---|---|
 //! | [`local`] | virtual nodes on this machine, each a root directory and an agent process |
+//! | [`pbs`] | the nodes of the OpenPBS job of this process |
 //! | [`slurm`] | the nodes of the Slurm job of this process |
 //! | [`ssh`] | machines that the spec lists, without a resource manager |
 //! | [`agents`] | the start of agents: message, handshake, logs, one command for many nodes |
@@ -18,6 +19,7 @@ mod entry;
 mod error;
 pub mod local;
 mod nodes;
+pub mod pbs;
 mod reachable;
 pub mod record;
 pub mod registry;

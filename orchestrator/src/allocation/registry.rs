@@ -7,15 +7,14 @@ use super::entry::{Continuation, ManagerEntry};
 use super::error::AllocationError;
 use super::nodes::Allocation;
 use super::record::AllocationRecord;
-use super::{local, slurm, ssh};
+use super::{local, pbs, slurm, ssh};
 use crate::spec::{self, NodeCount, PlannedEntry};
 
-static BUILT_IN: [&ManagerEntry; 3] = [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY];
+static BUILT_IN: [&ManagerEntry; 4] = [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY, &pbs::ENTRY];
 
 /// Managers that this version does not have: an allocation of one of them is refused, because `manager: local` would
 /// run the entire job on its head node.
-pub static PLANNED: [PlannedEntry; 3] = [
-    PlannedEntry { variable: Some("PBS_JOBID"), ..PlannedEntry::named("pbs") },
+pub static PLANNED: [PlannedEntry; 2] = [
     PlannedEntry { variable: Some("FLUX_JOB_ID"), ..PlannedEntry::named("flux") },
     PlannedEntry { variable: Some("LSB_JOBID"), needed: Some(LSF), ..PlannedEntry::named("lsf") },
 ];
@@ -110,8 +109,8 @@ mod tests {
 
     #[test]
     fn refuses_an_unknown_manager_by_its_name() {
-        let error = find("pbs").unwrap_err().to_string();
-        assert!(error.contains("pbs") && error.contains("manager: local"), "{error}");
+        let error = find("other").unwrap_err().to_string();
+        assert!(error.contains("other") && error.contains("manager: local"), "{error}");
         let error = find("lsf").unwrap_err();
         assert!(error.is_configuration() && error.to_string().contains("blaunch"), "{error}");
     }

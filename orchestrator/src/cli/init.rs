@@ -33,8 +33,8 @@ Examples:
   holdfast init --hosts-file hosts ./pi     on these machines, over ssh
   holdfast init --local ./pi                to try it on a login node
 
-Without --hosts-file and --local, the allocation of Slurm is used; then the hosts that PBS_NODEFILE or LSB_DJOB_HOSTFILE
-lists; then the file `hosts` in the current directory; then virtual nodes.
+Without --hosts-file and --local, the allocation of Slurm or PBS is used; then the hosts that LSB_DJOB_HOSTFILE lists;
+then the file `hosts` in the current directory; then virtual nodes.
 
 Exit codes: 0 written; 69 the program or one of its libraries is missing, or the file exists; 78 a parameter is wrong")]
 pub struct InitArgs {

@@ -32,6 +32,7 @@ mod nodes;
 mod output;
 mod pair_client;
 mod pairs;
+mod pbs_task;
 mod prefix_access;
 mod progress;
 mod rank;
@@ -176,6 +177,8 @@ enum Command {
     Node(node::NodeArgs),
     #[command(hide = true)]
     Reach(reach::ReachArgs),
+    #[command(hide = true)]
+    PbsTask(pbs_task::PbsTaskArgs),
     Example(ExampleArgs),
 }
 
@@ -253,6 +256,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::RemoteShell(args) => remote_shell::run(args),
         Command::Node(args) => node::run(args, style),
         Command::Reach(args) => reach::run(args, style),
+        Command::PbsTask(args) => pbs_task::run(args),
         Command::Example(args) => example::run(args, style),
     }
 }

@@ -1,4 +1,6 @@
-//! Words for a shell.
+//! Words for a shell, and the shell that reads them.
+
+use std::path::Path;
 
 /// A word as a shell reads it.
 pub fn quoted(word: &str) -> String {
@@ -7,6 +9,15 @@ pub fn quoted(word: &str) -> String {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The shell for command lines that were written for the user's login shell: `sh`, except for csh and tcsh.
+pub fn for_lines_of(login_shell: Option<&str>) -> &str {
+    let name = |path: &str| Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
+    match login_shell {
+        Some(path) if name(path).is_some_and(|name| name == "csh" || name == "tcsh") => path,
+        _ => "sh",
     }
 }
 

@@ -15,12 +15,11 @@ use holdfast_core::state_files;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::registry as managers;
-use crate::allocation::slurm::refusal;
 use crate::events::LogEvent;
 use crate::exit;
 use crate::host::external_command::{self, CommandOutput, ExternalCommandError};
 use crate::host::program::{self, ProgramError};
-use crate::spec::{Requeue, Submission};
+use crate::spec::{ManagerFacts, Requeue, Submission};
 
 /// Time limit of the command: a controller that is restarted answers after some seconds.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -35,6 +34,9 @@ pub enum RequeueError {
         "`requeue.{manager}` needs a {title} job, but {variable} is not set; write `requeue: {{command: […]}}` instead"
     )]
     NoJob { manager: &'static str, title: &'static str, variable: &'static str },
+    /// The manager will not run the job again.
+    #[error("`requeue.{manager}` is not possible: {reason}")]
+    Impossible { manager: &'static str, reason: String },
     #[error("{0}, which `requeue.command` names")]
     Program(#[from] ProgramError),
     #[error(transparent)]
@@ -60,7 +62,7 @@ pub enum RequeueError {
 impl RequeueError {
     /// True if the spec cannot be used here.
     pub fn is_configuration(&self) -> bool {
-        matches!(self, RequeueError::NoJob { .. } | RequeueError::Program(_))
+        matches!(self, RequeueError::NoJob { .. } | RequeueError::Impossible { .. } | RequeueError::Program(_))
     }
 
     /// The exit code of a run whose successor was not submitted.
@@ -116,16 +118,29 @@ enum RequeueProgress {
 /// Checks before the job begins that the command can be run.
 ///
 /// # Errors
-/// [`RequeueError::NoJob`], [`RequeueError::Program`].
+/// [`RequeueError::NoJob`], [`RequeueError::Program`], [`RequeueError::Impossible`].
 pub(super) fn check(requeue: &Requeue) -> Result<(), RequeueError> {
-    command(&requeue.submission).map(drop)
+    command(&requeue.submission)?;
+    if let Submission::ByManager(manager) = requeue.submission
+        && let (Some(facts), Some(job_id)) = by_manager(manager)
+        && let Some(requeue) = &facts.requeue
+    {
+        return (requeue.check)(&job_id).map_err(|reason| RequeueError::Impossible { manager, reason });
+    }
+    Ok(())
+}
+
+/// A manager, and the id of its job that this process is in.
+fn by_manager(manager: &str) -> (Option<&'static ManagerFacts>, Option<String>) {
+    let facts = managers::find(manager).ok().map(|entry| &entry.facts);
+    (facts, facts.and_then(|facts| facts.variables.job_id(|name| env::var(name).ok())))
 }
 
 /// The command with the path of its program.
 fn command(submission: &Submission) -> Result<Vec<String>, RequeueError> {
     let mut words = match submission {
         Submission::Command(words) => words.clone(),
-        Submission::ByManager(manager) => by_manager(manager)?,
+        Submission::ByManager(manager) => command_of_manager(manager)?,
     };
     let here = env::current_dir().unwrap_or_default();
     if let Some(name) = words.first_mut() {
@@ -135,9 +150,8 @@ fn command(submission: &Submission) -> Result<Vec<String>, RequeueError> {
 }
 
 /// The command with which a manager runs the job of this process again.
-fn by_manager(manager: &'static str) -> Result<Vec<String>, RequeueError> {
-    let facts = managers::find(manager).ok().map(|entry| &entry.facts);
-    let job_id = facts.and_then(|facts| facts.variables.job_id(|name| env::var(name).ok()));
+fn command_of_manager(manager: &'static str) -> Result<Vec<String>, RequeueError> {
+    let (facts, job_id) = by_manager(manager);
     match (facts.and_then(|facts| facts.requeue.as_ref()), job_id) {
         (Some(requeue), Some(job_id)) => Ok((requeue.command)(job_id)),
         _ => {
@@ -201,7 +215,7 @@ pub(super) fn submit(
             let last = |text: &str| text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);
             let reason = last(&errors).or_else(|| last(&output)).unwrap_or_else(|| "it printed nothing".to_owned());
             match requeue.submission {
-                Submission::ByManager(_) if refusal::is_unknown_job(&reason) => {
+                Submission::ByManager(manager) if is_unknown_job(manager, &reason) => {
                     Err(RequeueError::UnknownJob { command: line, reason })
                 }
                 _ => Err(RequeueError::Failed { command: line, reason }),
@@ -217,6 +231,12 @@ pub(super) fn submit(
     };
     record(progress, without_progress)?;
     outcome
+}
+
+/// True if these words of a manager say that it does not know the job.
+fn is_unknown_job(manager: &str, message: &str) -> bool {
+    let requeue = by_manager(manager).0.and_then(|facts| facts.requeue.as_ref());
+    requeue.is_some_and(|requeue| (requeue.is_unknown_job)(message))
 }
 
 /// The record of an earlier run; `None` if there is none, or it cannot be understood.

@@ -6,7 +6,8 @@ use std::io;
 use holdfast_core::durable;
 use serde::{Deserialize, Serialize};
 
-use crate::allocation::slurm::refusal;
+use crate::allocation::registry as managers;
+use crate::spec::RequeueFacts;
 
 /// Whether another launch may succeed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +26,9 @@ pub enum Obstacle {
 impl Obstacle {
     /// The obstacle that a refusal of the resource manager describes.
     pub(super) fn of_refusal(message: &str) -> Self {
-        if refusal::is_unknown_job(message) { Obstacle::UnknownAllocation } else { Obstacle::Manager }
+        let denies = |requeue: &RequeueFacts| (requeue.is_unknown_job)(message);
+        let is_unknown = managers::managers().filter_map(|entry| entry.facts.requeue.as_ref()).any(denies);
+        if is_unknown { Obstacle::UnknownAllocation } else { Obstacle::Manager }
     }
 
     /// The obstacle that this error, or one of its causes, is.

@@ -100,6 +100,7 @@ mod tests {
             ("slurm", Some("mpirun"), "mpirun"),
             ("ssh", None, "ssh"),
             ("ssh", Some("mpirun"), "mpirun"),
+            ("pbs", None, "mpirun"),
             ("local", None, "local"),
             ("local", Some("mpirun"), "mpirun"),
             ("slurm", Some("torchrun"), "torchrun"),

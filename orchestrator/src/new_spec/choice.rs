@@ -3,6 +3,7 @@
 use super::program::Program;
 use super::surroundings::Surroundings;
 use crate::launch::mpi::{Mpi, MpirunFound};
+use crate::launch::registry::registered;
 use crate::launch::script::Finding;
 
 /// The decisions of a new spec.
@@ -28,11 +29,11 @@ pub fn choose(program: &Program, surroundings: &Surroundings, mpirun: impl Fn(Mp
     let (manager, nodes, own_launcher) = match surroundings {
         Surroundings::Allocation { manager, title, nodes } => {
             let count = nodes.map_or_else(String::new, |nodes| format!(" of {nodes} nodes"));
-            (finding(*manager, format!("this is an allocation of {title}{count}")), *nodes, "srun")
+            (finding(*manager, format!("this is an allocation of {title}{count}")), *nodes, launcher_on(manager))
         }
         Surroundings::Outside { manager, title, help } => {
             let how = format!("the commands of {title} are here; this is no allocation: run it with {help}");
-            (finding(*manager, how), None, "srun")
+            (finding(*manager, how), None, launcher_on(manager))
         }
         Surroundings::HostsFile { path, hosts } => {
             (finding("ssh", format!("{} lists {hosts} hosts", path.display())), Some(*hosts), "ssh")
@@ -62,6 +63,13 @@ pub fn choose(program: &Program, surroundings: &Surroundings, mpirun: impl Fn(Mp
         launcher_program,
         source,
     }
+}
+
+/// The launcher that `auto` selects on the nodes of a manager.
+fn launcher_on(manager: &str) -> &'static str {
+    let registered = registered();
+    let facts = registered.managers.iter().copied().find(|facts| facts.name == manager);
+    facts.and_then(|facts| registered.launcher(None, facts)).map_or("mpirun", |launcher| launcher.name)
 }
 
 /// MPI programs are started by the launcher of their MPI, but under Slurm, whose own launcher serves every MPI.

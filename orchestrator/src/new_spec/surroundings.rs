@@ -10,7 +10,7 @@ use crate::spec::Chosen;
 /// The file of this name in the working directory lists hosts.
 const HOSTS_FILE: &str = "hosts";
 /// Variables with the path of a file that lists hosts, one line for each process.
-const NODE_FILES: [&str; 2] = ["PBS_NODEFILE", "LSB_DJOB_HOSTFILE"];
+const NODE_FILES: [&str; 1] = ["LSB_DJOB_HOSTFILE"];
 /// Virtual nodes of a first run: four compute, one is a spare.
 const VIRTUAL_NODES: u32 = 5;
 
@@ -55,7 +55,7 @@ pub fn surroundings(here: &Path, wanted: Wanted<'_>) -> Surroundings {
     if let Ok(facts) = registered.manager(None, variable)
         && matches!(facts.chosen, Chosen::InItsJobs { .. })
     {
-        let nodes = facts.variables.node_counts.iter().find_map(|name| variable(name)?.parse().ok());
+        let nodes = facts.variables.node_count(variable);
         return Surroundings::Allocation { manager: facts.name, title: facts.title, nodes };
     }
     for name in NODE_FILES {

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::choice::Choice;
 use super::program::Program;
 use super::surroundings::Surroundings;
+use crate::launch::registry::registered;
 use crate::spec::resolved::list_item;
 
 /// The size of sets in large jobs, as in SCR.
@@ -47,16 +48,22 @@ fn allocation(text: &mut Text, surroundings: &Surroundings, choice: &Choice) {
             text.line(format_args!("  hosts: [{}]", list(hosts)));
         }
         Surroundings::OneMachine { nodes } => {
-            text.comment(2, "On a cluster, leave `allocation` out: `auto` uses the allocation of Slurm.");
+            text.comment(
+                2,
+                "On a cluster, leave `allocation` out: `auto` uses the allocation of the resource manager.",
+            );
             text.line(format_args!("  manager: {}\n  nodes: {nodes}", choice.manager.what));
             text.comment(2, "A node that is lost after the second checkpoint, to see what is restored:");
             text.line("  # faults: [{node: 1, after_checkpoint: 2}]");
         }
     }
-    if matches!(surroundings, Surroundings::Allocation { .. } | Surroundings::Outside { .. }) {
+    let is_managed = matches!(surroundings, Surroundings::Allocation { .. } | Surroundings::Outside { .. });
+    let registered = registered();
+    let manager = registered.managers.iter().find(|facts| is_managed && facts.name == choice.manager.what);
+    if let Some(requeue) = manager.and_then(|facts| facts.requeue.as_ref()) {
         text.line("");
         text.comment(0, "At exit code 75 (not finished) the batch script is submitted again:");
-        text.line("# requeue: {slurm: true}");
+        text.line(format_args!("# requeue: {}", requeue.suggested));
     }
     text.line("");
 }

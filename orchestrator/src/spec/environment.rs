@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::hostlist;
 use holdfast_core::redundancy::registry;
 use holdfast_model::NodeName;
 
@@ -155,14 +154,12 @@ impl Environment {
 
     /// The number of nodes of the allocation, if `manager` sets it by variables.
     pub(super) fn allocated_nodes(&self, manager: &ManagerFacts) -> Option<u32> {
-        manager.variables.node_counts.iter().find_map(|name| self.variables.get(*name)?.parse().ok())
+        manager.variables.node_count(|name| self.variable(name))
     }
 
     /// The nodes of the allocation, if `manager` names them in variables.
     pub(super) fn allocated_names(&self, manager: &ManagerFacts) -> Vec<NodeName> {
-        let names =
-            manager.variables.node_lists.iter().find_map(|name| hostlist::expand(self.variables.get(*name)?).ok());
-        names.unwrap_or_default()
+        manager.variables.nodes(|name| self.variable(name)).unwrap_or_default()
     }
 
     /// The settings of the precedence that an origin has; `None` for defaults.

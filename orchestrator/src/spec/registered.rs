@@ -2,7 +2,17 @@
 //! on it: their names, the keys that have an effect with them only, and when `auto` selects them. The registries of the
 //! layers above supply the entries.
 
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
 use holdfast_agent::sources::SourceEntry;
+use holdfast_core::hostlist;
+use holdfast_model::NodeName;
+
+/// Larger files list no nodes.
+const LARGEST_NODE_FILE: u64 = 64 << 20;
 
 /// The resource managers, launchers and checkpoint sources that a spec may name, in the order in which messages list
 /// them.
@@ -18,8 +28,8 @@ pub struct Registered {
     pub sources: Vec<&'static SourceFacts>,
 }
 
-/// A manager or launcher that this version does not have: recognised, so that its name is not reported as a misspelling,
-/// and its jobs are not run on their head node.
+/// A manager or launcher that this version does not have: recognised, so that its name is not reported as a
+/// misspelling, and its jobs are not run on their head node.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedEntry {
     pub name: &'static str,
@@ -80,6 +90,8 @@ pub struct ManagerVariables {
     pub node_counts: &'static [&'static str],
     /// The nodes, as a host list.
     pub node_lists: &'static [&'static str],
+    /// The path of a file with the nodes, one a line, each as often as it has processes.
+    pub node_files: &'static [&'static str],
     /// Variables that change what commands of this manager or an MPI do: they are removed from the environment of
     /// launchers, which have options for all of it.
     pub removed: &'static [&'static str],
@@ -87,17 +99,50 @@ pub struct ManagerVariables {
 
 impl ManagerVariables {
     /// Those of a manager without jobs of its own.
-    pub const NONE: Self = ManagerVariables { job_ids: &[], node_counts: &[], node_lists: &[], removed: &[] };
+    pub const NONE: Self =
+        ManagerVariables { job_ids: &[], node_counts: &[], node_lists: &[], node_files: &[], removed: &[] };
 
     /// The id of the job.
     pub fn job_id(&self, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
         first_set(self.job_ids, variable)
     }
 
+    /// The number of nodes of the job.
+    pub fn node_count(&self, variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
+        let count = first_set(self.node_counts, &variable).and_then(|count| count.parse().ok());
+        count.or_else(|| u32::try_from(self.listed_nodes(&variable)?.len()).ok())
+    }
+
+    /// The nodes in the file of the job, each once.
+    fn listed_nodes(&self, variable: impl Fn(&str) -> Option<String>) -> Option<Vec<NodeName>> {
+        nodes_in_file(Path::new(&first_set(self.node_files, variable)?)).ok()
+    }
+
+    /// The nodes of the job, if a variable, or the file that it names, lists them.
+    pub fn nodes(&self, variable: impl Fn(&str) -> Option<String>) -> Option<Vec<NodeName>> {
+        let listed = self.node_lists.iter().find_map(|name| hostlist::expand(&variable(name)?).ok());
+        listed.or_else(|| self.listed_nodes(variable))
+    }
+
     /// The host list of the job.
     pub fn node_list(&self, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
         first_set(self.node_lists, variable)
     }
+}
+
+/// The nodes in a file with one node a line, each once.
+///
+/// # Errors
+/// The file cannot be read, or is larger than that of a hundred thousand processes.
+pub fn nodes_in_file(path: &Path) -> io::Result<Vec<NodeName>> {
+    let mut text = String::new();
+    File::open(path)?.take(LARGEST_NODE_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_NODE_FILE {
+        return Err(io::Error::other(format!("it is larger than {LARGEST_NODE_FILE} bytes")));
+    }
+    let mut known = BTreeSet::new();
+    let names = text.lines().map(str::trim).filter(|name| !name.is_empty() && known.insert(*name));
+    Ok(names.map(NodeName::from).collect())
 }
 
 fn first_set(names: &[&str], variable: impl Fn(&str) -> Option<String>) -> Option<String> {
@@ -111,6 +156,12 @@ pub struct RequeueFacts {
     pub doc: &'static str,
     /// The command for a job id: the program and its arguments.
     pub command: fn(String) -> Vec<String>,
+    /// What a new spec suggests for `requeue:`.
+    pub suggested: &'static str,
+    /// Checks, before the run begins, whether the manager would run the job with this id again. Blocks.
+    pub check: fn(&str) -> Result<(), String>,
+    /// True if a message of the manager says that it does not know the job.
+    pub is_unknown_job: fn(&str) -> bool,
 }
 
 /// A launcher, for `run:`.
@@ -350,6 +401,9 @@ mod tests {
         requeue: Some(RequeueFacts {
             doc: "`true`: the lattice runs the job again.",
             command: |job_id| vec!["again".to_owned(), job_id],
+            suggested: "{lattice: true}",
+            check: |_| Ok(()),
+            is_unknown_job: |_| false,
         }),
         has_topology: false,
         has_remote_shells: false,
@@ -422,11 +476,8 @@ mod tests {
     fn an_unknown_name_is_answered_with_the_list_of_entries() {
         let with_manager = |name: &str| read(&format!("allocation: {{manager: {name}}}\nrun: {{command: [a]}}\n"));
         let mistakes = with_manager("latice").unwrap_err();
-        assert!(mistakes.contains("one of `auto`, `local`, `slurm`, `ssh`, `lattice`"), "{mistakes}");
+        assert!(mistakes.contains("one of `auto`, `local`, `slurm`, `ssh`, `pbs`, `lattice`"), "{mistakes}");
         assert!(mistakes.contains("did you mean `lattice`?"), "{mistakes}");
-        let mistakes = with_manager("pbs").unwrap_err();
-        assert!(mistakes.contains("`pbs` is not available in this version"), "{mistakes}");
-        assert!(mistakes.contains("available: `auto`, `local`, `slurm`, `ssh`, `lattice`"), "{mistakes}");
         let mistakes = read("run: {command: [a], launcher: prun}\n").unwrap_err();
         let available = "available: `auto`, `local`, `srun`, `ssh`, `mpirun`, `torchrun`, `weave`";
         assert!(mistakes.contains(available), "{mistakes}");

@@ -78,11 +78,20 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             help: "`salloc -N NODES holdfast run job.yaml`, or a batch script as in docs/slurm.md",
         },
         nodes: NodeCount::Variables,
-        variables: ManagerVariables { job_ids: &JOB, node_counts: &COUNTS, node_lists: &NODES, removed: &REMOVED },
+        variables: ManagerVariables {
+            job_ids: &JOB,
+            node_counts: &COUNTS,
+            node_lists: &NODES,
+            node_files: &[],
+            removed: &REMOVED,
+        },
         requeue: Some(RequeueFacts {
             doc: "`true`: `scontrol requeue` of the Slurm job. It keeps its id, and runs its script again in another \
                   allocation.",
             command: |job_id| vec!["scontrol".to_owned(), "requeue".to_owned(), job_id],
+            suggested: "{slurm: true}",
+            check: |_| Ok(()),
+            is_unknown_job: refusal::is_unknown_job,
         }),
         has_topology: true,
         has_remote_shells: true,

@@ -1,10 +1,9 @@
 //! How a launcher starts its own daemons on a node of a Slurm job.
 
-use std::path::Path;
-
 use holdfast_model::NodeName;
 
 use crate::allocation::nodes::RemoteShell;
+use crate::host::shell;
 
 /// A separate step on the node, overlapping others. It needs no keys and no sshd.
 pub(super) fn remote_shell(node: &NodeName, login_shell: Option<&str>) -> RemoteShell {
@@ -27,17 +26,9 @@ pub(super) fn remote_shell(node: &NodeName, login_shell: Option<&str>) -> Remote
     words.push(format!("--nodelist={node}"));
     // The task number of the daemon must not be mistaken for the rank of its children.
     words.extend(["env", "-u", "SLURM_PROCID", "-u", "SLURM_LOCALID"].map(str::to_owned));
-    words.extend([shell_for(login_shell).to_owned(), "-c".to_owned()]);
+    // Open MPI writes its command line for the user's login shell.
+    words.extend([shell::for_lines_of(login_shell).to_owned(), "-c".to_owned()]);
     RemoteShell { words, inherits: true }
-}
-
-/// Open MPI writes its command line for the user's login shell: `sh`, except for csh and tcsh.
-fn shell_for(login_shell: Option<&str>) -> &str {
-    let name = |path: &str| Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
-    match login_shell {
-        Some(path) if name(path).is_some_and(|name| name == "csh" || name == "tcsh") => path,
-        _ => "sh",
-    }
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ const OF_AN_OUTER_LAUNCHER: [&str; 18] = [
 pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts {
         name: "mpirun",
-        doc: "Open MPI or MPICH under Slurm, over ssh or on virtual nodes; docs/mpirun.md",
+        doc: "Open MPI or MPICH under Slurm or PBS, over ssh or on virtual nodes; docs/mpirun.md",
         suits: Suits::RemoteShells,
         keys: KeyFacts {
             takes: &[
