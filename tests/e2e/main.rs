@@ -97,6 +97,7 @@ mod pair_settings;
 mod pair_takeover;
 mod pairs;
 mod parameters;
+mod pbs;
 mod planted_bases;
 mod planted_datasets;
 mod progress;
