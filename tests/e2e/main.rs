@@ -54,6 +54,7 @@ mod fallback;
 mod faults;
 mod fewer_nodes;
 mod flushes;
+mod flux;
 mod foreign_directories;
 mod frequency;
 mod full_disks;

@@ -50,6 +50,7 @@ static LATTICE: ManagerEntry = ManagerEntry {
             node_counts: &["LATTICE_COUNT"],
             node_lists: &[CELLS_VARIABLE],
             node_files: &[],
+            ask_nodes: None,
             removed: &["LATTICE_TASK"],
         },
         requeue: Some(RequeueFacts {

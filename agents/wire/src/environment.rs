@@ -43,8 +43,8 @@ pub struct RankVariables {
     pub rank: &'static str,
     /// The number of ranks; the first one that is set counts.
     pub ranks: &'static [&'static str],
-    /// An `mpirun` sets these for the ranks that it starts.
-    pub mpirun: bool,
+    /// The launcher starts ranks under `holdfast rank`, which reads the rank here: an `mpirun`, or `flux run`.
+    pub has_parents: bool,
 }
 
 /// The launchers that are known, innermost first: inside an `srun` that started an `mpirun`, `SLURM_PROCID` counts
@@ -52,19 +52,19 @@ pub struct RankVariables {
 /// (`MPI_LOCALRANKID`, `SLURM_LOCALID`) is not a rank.
 pub const RANK_VARIABLES: &[RankVariables] = &[
     RankVariables { marker: Some("TORCHELASTIC_RUN_ID"), ..launcher("torchrun", "RANK", &["WORLD_SIZE"]) },
-    mpirun("Open MPI", "OMPI_COMM_WORLD_RANK", &["OMPI_COMM_WORLD_SIZE"]),
+    with_parents("Open MPI", "OMPI_COMM_WORLD_RANK", &["OMPI_COMM_WORLD_SIZE"]),
     // PMIx itself defines no variable for the size; launchers that support it set one of these.
-    mpirun("PMIx", "PMIX_RANK", &["PMIX_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]),
-    mpirun("PMI", "PMI_RANK", &["PMI_SIZE", "SLURM_NTASKS"]),
-    launcher("Flux", "FLUX_TASK_RANK", &["FLUX_JOB_SIZE"]),
+    with_parents("PMIx", "PMIX_RANK", &["PMIX_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]),
+    with_parents("PMI", "PMI_RANK", &["PMI_SIZE", "SLURM_NTASKS"]),
+    with_parents("Flux", "FLUX_TASK_RANK", &["FLUX_JOB_SIZE"]),
     launcher("Slurm", "SLURM_PROCID", &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]),
     launcher("RANK/WORLD_SIZE", "RANK", &["WORLD_SIZE"]),
 ];
 
 const fn launcher(name: &'static str, rank: &'static str, ranks: &'static [&'static str]) -> RankVariables {
-    RankVariables { name, marker: None, rank, ranks, mpirun: false }
+    RankVariables { name, marker: None, rank, ranks, has_parents: false }
 }
 
-const fn mpirun(name: &'static str, rank: &'static str, ranks: &'static [&'static str]) -> RankVariables {
-    RankVariables { mpirun: true, ..launcher(name, rank, ranks) }
+const fn with_parents(name: &'static str, rank: &'static str, ranks: &'static [&'static str]) -> RankVariables {
+    RankVariables { has_parents: true, ..launcher(name, rank, ranks) }
 }

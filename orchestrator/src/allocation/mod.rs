@@ -5,6 +5,7 @@
 //!
 //! | folder, file | subject |
 //! |---|---|
+//! | [`flux`] | the nodes of the Flux instance of this process's batch job |
 //! | [`local`] | virtual nodes on this machine, each a root directory and an agent process |
 //! | [`pbs`] | the nodes of the OpenPBS job of this process |
 //! | [`slurm`] | the nodes of the Slurm job of this process |
@@ -17,6 +18,7 @@
 pub mod agents;
 mod entry;
 mod error;
+pub mod flux;
 pub mod local;
 mod nodes;
 pub mod pbs;

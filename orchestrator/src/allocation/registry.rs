@@ -7,17 +7,16 @@ use super::entry::{Continuation, ManagerEntry};
 use super::error::AllocationError;
 use super::nodes::Allocation;
 use super::record::AllocationRecord;
-use super::{local, pbs, slurm, ssh};
+use super::{flux, local, pbs, slurm, ssh};
 use crate::spec::{self, NodeCount, PlannedEntry};
 
-static BUILT_IN: [&ManagerEntry; 4] = [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY, &pbs::ENTRY];
+static BUILT_IN: [&ManagerEntry; 5] =
+    [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY, &flux::ENTRY, &pbs::ENTRY];
 
 /// Managers that this version does not have: an allocation of one of them is refused, because `manager: local` would
 /// run the entire job on its head node.
-pub static PLANNED: [PlannedEntry; 2] = [
-    PlannedEntry { variable: Some("FLUX_JOB_ID"), ..PlannedEntry::named("flux") },
-    PlannedEntry { variable: Some("LSB_JOBID"), needed: Some(LSF), ..PlannedEntry::named("lsf") },
-];
+pub static PLANNED: [PlannedEntry; 1] =
+    [PlannedEntry { variable: Some("LSB_JOBID"), needed: Some(LSF), ..PlannedEntry::named("lsf") }];
 
 /// What is needed of LSF.
 const LSF: &str = "this program was never run under LSF: docs/other-managers.md lists what a site has to send (the \

@@ -10,10 +10,11 @@
 //! |---|---|
 //! | [`local`] | every rank is a child of the supervisor |
 //! | [`srun`] | all ranks are one Slurm step |
+//! | [`flux`] | all ranks are one job of the Flux instance |
 //! | [`mpirun`] | all ranks are started by one mpirun of Open MPI or MPICH |
 //! | [`ssh`] | the ranks of a node are started over an ssh connection |
 //! | [`torchrun`] | any of these but mpirun, with the variables of torchrun |
-//! | `command` | shared by `srun` and `mpirun`: a command that starts all ranks |
+//! | `command` | shared by `srun`, `flux` and `mpirun`: a command that starts all ranks |
 //! | `ranks` | shared by `local` and `ssh`: ranks that are children of this process |
 //! | [`launcher`] | what a launcher is |
 //! | `obstacle` | what kept a launch from starting ranks |
@@ -36,6 +37,7 @@ mod command;
 mod error;
 #[cfg(test)]
 mod fixtures;
+pub mod flux;
 pub mod follow;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;

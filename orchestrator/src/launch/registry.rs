@@ -4,18 +4,17 @@ use super::error::LaunchError;
 use super::launcher::{Launcher, LauncherContext, LauncherEntry};
 use super::plan::StepPlan;
 use super::step::Supervision;
-use super::{local, mpirun, srun, ssh, torchrun};
+use super::{flux, local, mpirun, srun, ssh, torchrun};
 use crate::allocation::registry::{self as managers, PLANNED};
 use crate::sources::SOURCES;
 use crate::spec::{ManagerFacts, PlannedEntry, Registered, Registry};
 
 /// `launcher: auto` selects the first one that can start ranks on the manager's nodes.
-pub static LAUNCHERS: [&LauncherEntry; 5] =
-    [&local::ENTRY, &srun::ENTRY, &ssh::ENTRY, &mpirun::ENTRY, &torchrun::ENTRY];
+pub static LAUNCHERS: [&LauncherEntry; 6] =
+    [&local::ENTRY, &srun::ENTRY, &ssh::ENTRY, &flux::ENTRY, &mpirun::ENTRY, &torchrun::ENTRY];
 
 /// Launchers that this version does not have.
-static PLANNED_LAUNCHERS: [PlannedEntry; 5] = [
-    PlannedEntry::named("flux"),
+static PLANNED_LAUNCHERS: [PlannedEntry; 4] = [
     PlannedEntry::named("prun"),
     PlannedEntry { needed: Some(JSRUN), ..PlannedEntry::named("jsrun") },
     PlannedEntry { needed: Some(APRUN), ..PlannedEntry::named("aprun") },
@@ -98,17 +97,20 @@ mod tests {
         let table = [
             ("slurm", None, "srun"),
             ("slurm", Some("mpirun"), "mpirun"),
+            ("flux", None, "flux"),
+            ("flux", Some("mpirun"), "mpirun"),
             ("ssh", None, "ssh"),
             ("ssh", Some("mpirun"), "mpirun"),
             ("pbs", None, "mpirun"),
             ("local", None, "local"),
             ("local", Some("mpirun"), "mpirun"),
             ("slurm", Some("torchrun"), "torchrun"),
+            ("flux", Some("torchrun"), "torchrun"),
         ];
         for (manager, named, expected) in table {
             assert_eq!(select(facts(manager), named).unwrap().facts.name, expected, "{manager} {named:?}");
         }
-        for (manager, named) in [("local", "ssh"), ("ssh", "local"), ("slurm", "ssh")] {
+        for (manager, named) in [("local", "ssh"), ("ssh", "local"), ("slurm", "ssh"), ("flux", "srun")] {
             assert!(select(facts(manager), Some(named)).is_err(), "{manager} {named}");
         }
         let wrong = select(facts("local"), Some("srun")).unwrap_err().to_string();

@@ -72,7 +72,8 @@ fn launcher_on(manager: &str) -> &'static str {
     facts.and_then(|facts| registered.launcher(None, facts)).map_or("mpirun", |launcher| launcher.name)
 }
 
-/// MPI programs are started by the launcher of their MPI, but under Slurm, whose own launcher serves every MPI.
+/// MPI programs are started by the launcher of their MPI, but under Slurm and Flux, whose own launchers serve
+/// every MPI.
 fn launcher(
     program: &Program,
     own: &'static str,
@@ -85,6 +86,9 @@ fn launcher(
     if own == "srun" {
         let how = format!("{how} ({title}); `srun --mpi=list` lists what Slurm has for it");
         return (finding(own, how), None);
+    }
+    if own == "flux" {
+        return (finding(own, format!("{how} ({title}); `flux run` connects its ranks by PMI")), None);
     }
     match mpirun(*mpi) {
         MpirunFound::First => (finding("mpirun", format!("{how} ({title})")), None),
@@ -143,6 +147,15 @@ mod tests {
         assert_eq!(choice(&plain, &one, MpirunFound::First).run_nodes, Some(1));
         let outside = Surroundings::Outside { manager: "slurm", title: "Slurm", help: "salloc" };
         assert_eq!(choice(&plain, &outside, MpirunFound::First).run_nodes, None);
+    }
+
+    #[test]
+    fn a_program_of_mpi_is_started_by_flux_run_in_a_flux_instance() {
+        let flux = Surroundings::Allocation { manager: "flux", title: "Flux", nodes: Some(4) };
+        let mpi = program(None, Some(Mpi::Mpich));
+        let found = choose(&mpi, &flux, |_| MpirunFound::First);
+        assert_eq!((found.launcher.what, found.launcher_is_default, found.launcher_option), ("flux", true, None));
+        assert_eq!((found.allocation_nodes, found.run_nodes), (None, Some(3)));
     }
 
     #[test]

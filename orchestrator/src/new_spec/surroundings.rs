@@ -55,7 +55,8 @@ pub fn surroundings(here: &Path, wanted: Wanted<'_>) -> Surroundings {
     if let Ok(facts) = registered.manager(None, variable)
         && matches!(facts.chosen, Chosen::InItsJobs { .. })
     {
-        let nodes = facts.variables.node_count(variable);
+        let ask = || u32::try_from(facts.variables.ask_nodes?().len()).ok().filter(|number| *number > 0);
+        let nodes = facts.variables.node_count(variable).or_else(ask);
         return Surroundings::Allocation { manager: facts.name, title: facts.title, nodes };
     }
     for name in NODE_FILES {

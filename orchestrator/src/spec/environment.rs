@@ -55,6 +55,8 @@ pub struct Environment {
     /// The site's file allows `data_plane: plain`.
     pub(super) allows_plain_data: bool,
     variables: BTreeMap<String, String>,
+    /// The nodes that the manager of this environment told when it was asked, with its name.
+    asked_nodes: Option<(&'static str, Vec<NodeName>)>,
 }
 
 /// An environment that cannot be used.
@@ -80,6 +82,7 @@ impl Environment {
             checks_nodes: true,
             allows_plain_data: false,
             variables,
+            asked_nodes: None,
         }
     }
 
@@ -93,7 +96,9 @@ impl Environment {
     /// # Errors
     /// A file that cannot be read or parsed, an invalid parameter.
     pub fn of_process(registered: Registry) -> Result<Self, EnvironmentError> {
-        Environment::new(registered, process_variables(), &system_file())
+        let environment = Environment::new(registered, process_variables(), &system_file())?;
+        let ask = |manager: &ManagerFacts| Some((manager.name, manager.variables.ask_nodes?()));
+        Ok(Environment { asked_nodes: environment.manager(None).and_then(ask), ..environment })
     }
 
     /// SCR's parameters of this process, for the commands that follow SCR.
@@ -154,12 +159,23 @@ impl Environment {
 
     /// The number of nodes of the allocation, if `manager` sets it by variables.
     pub(super) fn allocated_nodes(&self, manager: &ManagerFacts) -> Option<u32> {
-        manager.variables.node_count(|name| self.variable(name))
+        let asked = self.asked(manager);
+        let asked = u32::try_from(asked.len()).ok().filter(|_| !asked.is_empty());
+        manager.variables.node_count(|name| self.variable(name)).or(asked)
     }
 
     /// The nodes of the allocation, if `manager` names them in variables.
     pub(super) fn allocated_names(&self, manager: &ManagerFacts) -> Vec<NodeName> {
-        manager.variables.nodes(|name| self.variable(name)).unwrap_or_default()
+        let names = manager.variables.nodes(|name| self.variable(name));
+        names.unwrap_or_else(|| self.asked(manager).to_vec())
+    }
+
+    /// The nodes that `manager` told when it was asked.
+    fn asked(&self, manager: &ManagerFacts) -> &[NodeName] {
+        match &self.asked_nodes {
+            Some((name, nodes)) if *name == manager.name => nodes,
+            _ => &[],
+        }
     }
 
     /// The settings of the precedence that an origin has; `None` for defaults.

@@ -92,6 +92,8 @@ pub struct ManagerVariables {
     pub node_lists: &'static [&'static str],
     /// The path of a file with the nodes, one a line, each as often as it has processes.
     pub node_files: &'static [&'static str],
+    /// Asks for the nodes in a job of the manager, if no variables name them. None without an answer.
+    pub ask_nodes: Option<fn() -> Vec<NodeName>>,
     /// Variables that change what commands of this manager or an MPI do: they are removed from the environment of
     /// launchers, which have options for all of it.
     pub removed: &'static [&'static str],
@@ -100,7 +102,7 @@ pub struct ManagerVariables {
 impl ManagerVariables {
     /// Those of a manager without jobs of its own.
     pub const NONE: Self =
-        ManagerVariables { job_ids: &[], node_counts: &[], node_lists: &[], node_files: &[], removed: &[] };
+        ManagerVariables { job_ids: &[], node_counts: &[], node_lists: &[], node_files: &[], ask_nodes: None, removed: &[] };
 
     /// The id of the job.
     pub fn job_id(&self, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
@@ -468,7 +470,7 @@ mod tests {
         let mistakes = read("allocation: {manager: lattice}\nrun: {command: [a], launcher_program: p}\n").unwrap_err();
         assert!(mistakes.contains("`launcher_program` has no effect with `launcher: weave`"), "{mistakes}");
         let mistakes = read("run: {command: [a], launcher_options: [-v]}\n").unwrap_err();
-        let help = "write `launcher: srun` or `launcher: mpirun` or `launcher: weave`";
+        let help = "write `launcher: srun` or `launcher: flux` or `launcher: mpirun` or `launcher: weave`";
         assert!(mistakes.contains(help), "{mistakes}");
     }
 
@@ -476,10 +478,10 @@ mod tests {
     fn an_unknown_name_is_answered_with_the_list_of_entries() {
         let with_manager = |name: &str| read(&format!("allocation: {{manager: {name}}}\nrun: {{command: [a]}}\n"));
         let mistakes = with_manager("latice").unwrap_err();
-        assert!(mistakes.contains("one of `auto`, `local`, `slurm`, `ssh`, `pbs`, `lattice`"), "{mistakes}");
+        assert!(mistakes.contains("one of `auto`, `local`, `slurm`, `ssh`, `flux`, `pbs`, `lattice`"), "{mistakes}");
         assert!(mistakes.contains("did you mean `lattice`?"), "{mistakes}");
         let mistakes = read("run: {command: [a], launcher: prun}\n").unwrap_err();
-        let available = "available: `auto`, `local`, `srun`, `ssh`, `mpirun`, `torchrun`, `weave`";
+        let available = "available: `auto`, `local`, `srun`, `ssh`, `flux`, `mpirun`, `torchrun`, `weave`";
         assert!(mistakes.contains(available), "{mistakes}");
     }
 

@@ -50,6 +50,15 @@ impl AgentStartError {
         AgentStartError::NotReady { node: node.clone(), problem: Arc::new(problem), log_line, log: log.to_owned() }
     }
 
+    /// True if nothing was heard of the node.
+    pub fn is_silence(&self) -> bool {
+        match self {
+            AgentStartError::NodeLost { .. } => true,
+            AgentStartError::NotReady { problem, .. } => matches!(**problem, HandshakeError::Timeout(_)),
+            _ => false,
+        }
+    }
+
     /// True if the node itself is lost, so that another attempt is pointless.
     pub fn is_node_lost(&self) -> bool {
         matches!(self, AgentStartError::NodeLost { .. } | AgentStartError::Unknown { .. })

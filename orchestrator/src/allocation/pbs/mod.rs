@@ -79,6 +79,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             node_counts: &[],
             node_lists: &[],
             node_files: &[NODE_FILE],
+            ask_nodes: None,
             removed: &[],
         },
         requeue: Some(RequeueFacts {

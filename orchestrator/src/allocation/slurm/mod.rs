@@ -24,27 +24,22 @@ mod topology;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::BoxFuture;
 use holdfast_model::NodeName;
-use holdfast_wire::reachable::ProbeResult;
 use holdfast_wire::run::AgentReady;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::agents::logs::AgentLogs;
-use super::agents::shared_step::{AgentSteps, StartLimit};
 use super::agents::start_error::AgentStartError;
+use super::agents::step_agents::{RESTART, Retries, StepAgents};
 use super::agents::template::AgentTemplate;
 use super::entry::{AllocationPreview, ManagerEntry};
 use super::error::AllocationError;
 use super::nodes::{Allocation, RemoteShell};
-use super::reachable;
 use super::record::{AllocationIdentity, AllocationRecord};
 use crate::host::program;
 use crate::spec::{Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, RequeueFacts};
@@ -54,19 +49,6 @@ use refusal::{Refusal, RetrySchedule};
 use watch::Watch;
 
 pub use query::{QueryError, down as reported_down};
-
-/// Time limit for first starts: agents of all nodes at once, on a busy machine.
-const FIRST_START: Duration = Duration::from_secs(60);
-/// Time limit for a restart on a healthy node. `srun` needs ten seconds to find that the controller does not answer.
-const RESTART: Duration = Duration::from_secs(15);
-/// Time limits for the restart of a silent agent whose node still accepts connections. Either only the agent hangs, and
-/// a restart takes about as long as the first start; or the node is frozen, and Slurm cannot start anything there. So
-/// the limit is a multiple of the longest first start, within these bounds.
-const RESTART_OF_SILENT: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
-/// The multiple.
-const RESTART_OF_SILENT_FACTOR: u32 = 3;
-/// Interval at which the end of agents is checked.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub static ENTRY: ManagerEntry = ManagerEntry {
     facts: ManagerFacts {
@@ -83,6 +65,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             node_counts: &COUNTS,
             node_lists: &NODES,
             node_files: &[],
+            ask_nodes: None,
             removed: &REMOVED,
         },
         requeue: Some(RequeueFacts {
@@ -138,11 +121,7 @@ pub struct Slurm {
     identity: AllocationIdentity,
     own_node: Option<NodeName>,
     watch: Watch,
-    steps: AgentSteps,
-    /// Nodes that had an agent, with its last address if it is known.
-    known: Mutex<BTreeMap<NodeName, Option<SocketAddr>>>,
-    /// Duration of the slowest first start of an agent, milliseconds; zero before the first one.
-    slowest_start_ms: AtomicU64,
+    agents: StepAgents,
 }
 
 impl Slurm {
@@ -183,90 +162,25 @@ impl Slurm {
         let watch = Watch::start(&job_id, &nodes).await?;
         // The variable names the user that submitted the job; the directories belong to the user that runs it.
         let user = given_user.or_else(|| watch.user()).unwrap_or(user);
-        let steps = AgentSteps::start(Srun, program, logs);
+        let agents = StepAgents::new(Srun, program, logs, retries);
         // Slurm gives an id again when its controller has lost the job.
         let token = watch.started();
         let identity = AllocationIdentity { job_id, token, user, nodes };
-        Ok(Slurm { identity, own_node, watch, steps, known: Mutex::default(), slowest_start_ms: AtomicU64::new(0) })
+        Ok(Slurm { identity, own_node, watch, agents })
     }
 
     async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<AgentReady, AgentStartError> {
         if !self.identity.nodes.contains(node) {
             return Err(AgentStartError::Unknown { node: node.clone() });
         }
-        let before = self.known.lock().get(node).copied();
-        let ready = match before {
-            None => {
-                let begun = Instant::now();
-                let ready = self.ask(node, template, StartLimit { within: FIRST_START, first: true }).await?;
-                let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                self.slowest_start_ms.fetch_max(took, Ordering::Relaxed);
-                ready
-            }
-            Some(None) => self.ask(node, template, StartLimit { within: RESTART, first: false }).await?,
-            Some(Some(address)) => self.start_again(node, template, address).await?,
-        };
-        self.known.lock().insert(node.clone(), Some(ready.address));
-        Ok(ready)
+        self.agents.start(node, template).await
     }
+}
 
-    /// Starts an agent with its own or a shared step. Retries while Slurm refuses the step for a temporary reason, and
-    /// if a shared step failed because of other nodes.
-    async fn ask(
-        &self,
-        node: &NodeName,
-        template: &AgentTemplate,
-        limit: StartLimit,
-    ) -> Result<AgentReady, AgentStartError> {
-        let mut retries = RetrySchedule::default();
-        loop {
-            let started = self.steps.agent(node, template, limit).await;
-            match &started {
-                // Every time there are fewer nodes: those at fault have got their answers.
-                Err(AgentStartError::StepFailedElsewhere { log, .. }) => {
-                    let log = log.display();
-                    tracing::info!(%node, %log, "the step of the agents failed on another node; retrying");
-                }
-                Err(AgentStartError::Refused { reason, .. }) => {
-                    let Some(pause) = retries.next_pause(Refusal::of(reason), Instant::now()) else { return started };
-                    tracing::info!(%node, reason, "Slurm refused to start an agent; retrying");
-                    tokio::time::sleep(pause).await;
-                }
-                _ => return started,
-            }
-        }
-    }
-
-    /// Time limit for the restart of a silent agent whose node still accepts connections.
-    fn restart_of_silent(&self) -> Duration {
-        let first = Duration::from_millis(self.slowest_start_ms.load(Ordering::Relaxed));
-        let (least, most) = RESTART_OF_SILENT;
-        // After a take-over no start has been measured.
-        if first.is_zero() { most } else { (first * RESTART_OF_SILENT_FACTOR).clamp(least, most) }
-    }
-
-    /// Starts the agent of a node that had one at this address. The machine is probed in the meantime, because a step
-    /// on a lost machine would only fail after Slurm's own, much longer, time limits.
-    async fn start_again(
-        &self,
-        node: &NodeName,
-        template: &AgentTemplate,
-        address: SocketAddr,
-    ) -> Result<AgentReady, AgentStartError> {
-        let lost = || {
-            let reason = format!("no answer from {}, the address of its agent", address.ip());
-            AgentStartError::NodeLost { node: node.clone(), reason }
-        };
-        let probed = reachable::probe(address).await;
-        let within = match probed {
-            ProbeResult::Refused | ProbeResult::NoAnswer => RESTART,
-            ProbeResult::Accepted(_) => self.restart_of_silent(),
-        };
-        tokio::select! {
-            started = self.ask(node, template, StartLimit { within, first: false }) => started,
-            () = reachable::wait_until_unreachable(address, probed) => Err(lost()),
-        }
-    }
+/// The retries of a step that Slurm refuses.
+fn retries() -> Retries {
+    let mut retries = RetrySchedule::default();
+    Box::new(move |reason| retries.next_pause(Refusal::of(reason), Instant::now()))
 }
 
 impl Allocation for Slurm {
@@ -319,7 +233,7 @@ impl Allocation for Slurm {
     }
 
     fn release(&self) -> Result<(), AllocationError> {
-        self.steps.abandon();
+        self.agents.abandon();
         Ok(())
     }
 
@@ -342,8 +256,7 @@ impl Allocation for Slurm {
     }
 
     fn adopt_agent(&self, node: &NodeName, _pid: u32) {
-        // Its step belongs to an earlier orchestrator. Whether it is alive is found by its address.
-        self.known.lock().entry(node.clone()).or_insert(None);
+        self.agents.adopt(node);
     }
 
     fn kill_agent(&self, _node: &NodeName) {
@@ -351,12 +264,7 @@ impl Allocation for Slurm {
     }
 
     fn terminate_agents(&self, _agents: &[(NodeName, u32)], patience: Duration) {
-        let begun = Instant::now();
-        while self.steps.are_running() && begun.elapsed() < patience.min(Duration::from_secs(1)) {
-            std::thread::sleep(LOOK_EVERY);
-        }
-        // A step with a dead node would run until Slurm reports the node as down.
-        self.steps.abandon();
+        self.agents.terminate(patience);
     }
 
     fn command_prefix(&self, node: &NodeName) -> Vec<String> {

@@ -83,7 +83,7 @@ const OF_AN_OUTER_LAUNCHER: [&str; 18] = [
 pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts {
         name: "mpirun",
-        doc: "Open MPI or MPICH under Slurm or PBS, over ssh or on virtual nodes; docs/mpirun.md",
+        doc: "Open MPI or MPICH under Slurm, Flux or PBS, over ssh or on virtual nodes; docs/mpirun.md",
         suits: Suits::RemoteShells,
         keys: KeyFacts {
             takes: &[
@@ -243,7 +243,7 @@ impl Launcher for MpirunLauncher {
         options.extend(run.launcher_options.iter().cloned());
         let on_nodes = self.on_nodes.to_string_lossy().into_owned();
         options.extend([on_nodes, "rank".to_owned(), "--".to_owned()]);
-        let of_ranks = environment::RANK_VARIABLES.iter().filter(|variables| variables.mpirun);
+        let of_ranks = environment::RANK_VARIABLES.iter().filter(|variables| variables.has_parents);
         let of_ranks = of_ranks.flat_map(|variables| std::iter::once(&variables.rank).chain(variables.ranks));
         // Of all managers: mpirun looks for any of them.
         let of_managers = managers::managers().flat_map(|manager| manager.facts.variables.removed);

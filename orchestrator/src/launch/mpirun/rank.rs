@@ -1,4 +1,4 @@
-//! One rank under mpirun: `holdfast rank -- PROGRAM ARGUMENTS`.
+//! One rank under mpirun or `flux run`: `holdfast rank -- PROGRAM ARGUMENTS`.
 //!
 //! How an mpirun reports a failed rank depends on the implementation, and may be late or missing: MPICH's Hydra reports
 //! exit codes only after all ranks have ended, and does not kill them. So each rank has this parent process, which
@@ -72,14 +72,14 @@ pub fn is_internal(line: &[u8]) -> bool {
 /// The environment does not contain the rank.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "none of {} is set; this command is started by mpirun under `holdfast run`, not by hand",
+    "none of {} is set; this command is started by mpirun or flux under `holdfast run`, not by hand",
     rank_names().collect::<Vec<_>>().join(", ")
 )]
 pub struct NoRank;
 
-/// The variables in which mpirun sets the rank, innermost first.
+/// The variables in which the launcher sets the rank, innermost first.
 fn rank_names() -> impl Iterator<Item = &'static str> {
-    environment::RANK_VARIABLES.iter().filter(|variables| variables.mpirun).map(|variables| variables.rank)
+    environment::RANK_VARIABLES.iter().filter(|variables| variables.has_parents).map(|variables| variables.rank)
 }
 
 fn own_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Rank, NoRank> {
