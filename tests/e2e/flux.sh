@@ -101,10 +101,12 @@ prepare() {
 }
 
 attach() {
-    local job=$FLUX_TEST/jobs/$1
+    local job=$FLUX_TEST/jobs/$1 output errors
     [ -n "$1" ] || exit 1
+    output=$(readlink /proc/$$/fd/1)
+    errors=$(readlink /proc/$$/fd/2)
     {
-        printf 'exec </dev/null >>%q 2>>%q\n' "$(readlink /proc/$$/fd/1)" "$(readlink /proc/$$/fd/2)"
+        printf 'exec </dev/null >>%q 2>>%q\n' "$output" "$errors"
         cat "$job/text"
     } >"$job/whole"
     mv "$job/whole" "$job/submitted"
