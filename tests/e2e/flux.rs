@@ -225,9 +225,13 @@ fn refuses_what_is_no_allocation_of_flux_and_says_how_to_get_one(world: &World) 
         change(&mut command);
         world.run(command).with_code(78)
     };
-    let task = run(&|command| drop(command.env("FLUX_JOB_ID", "ƒTH4GhV")));
+    let task = run(&|command| {
+        command.env("FLUX_JOB_ID", "ƒTH4GhV");
+    });
     task.prints(&["this is a task of Flux job fTH4GhV", "flux batch"]);
-    let cut_off = run(&|command| drop(command.env_remove("FLUX_URI")));
+    let cut_off = run(&|command| {
+        command.env_remove("FLUX_URI");
+    });
     cut_off.prints(&["FLUX_URI is not set"]);
     world.write("flux/hostlist", "n1,n1,n1\n");
     run(&|_| ()).prints(&["several brokers on n1", "one broker a node"]);
