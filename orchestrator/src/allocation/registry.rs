@@ -10,8 +10,7 @@ use super::record::AllocationRecord;
 use super::{flux, local, pbs, slurm, ssh};
 use crate::spec::{self, NodeCount, PlannedEntry};
 
-static BUILT_IN: [&ManagerEntry; 5] =
-    [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY, &flux::ENTRY, &pbs::ENTRY];
+static BUILT_IN: [&ManagerEntry; 5] = [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY, &flux::ENTRY, &pbs::ENTRY];
 
 /// Managers that this version does not have: an allocation of one of them is refused, because `manager: local` would
 /// run the entire job on its head node.

@@ -101,8 +101,14 @@ pub struct ManagerVariables {
 
 impl ManagerVariables {
     /// Those of a manager without jobs of its own.
-    pub const NONE: Self =
-        ManagerVariables { job_ids: &[], node_counts: &[], node_lists: &[], node_files: &[], ask_nodes: None, removed: &[] };
+    pub const NONE: Self = ManagerVariables {
+        job_ids: &[],
+        node_counts: &[],
+        node_lists: &[],
+        node_files: &[],
+        ask_nodes: None,
+        removed: &[],
+    };
 
     /// The id of the job.
     pub fn job_id(&self, variable: impl Fn(&str) -> Option<String>) -> Option<String> {

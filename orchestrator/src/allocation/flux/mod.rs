@@ -60,7 +60,6 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         variables: ManagerVariables {
             job_ids: &[JOB, TASK_JOB],
             ask_nodes: Some(query::nodes_of_instance),
-            node_files: &[],
             removed: &REMOVED,
             ..ManagerVariables::NONE
         },

@@ -19,14 +19,15 @@ use serde::{Deserialize, Serialize};
 use super::error::LaunchError;
 use super::launcher::{LaunchRequest, Launcher, LauncherContext, LauncherEntry};
 use super::plan::StepPlan;
-use super::{local, srun, ssh};
+use super::{flux, local, srun, ssh};
 use crate::host::program;
 use crate::spec::{KeyFacts, LauncherFacts, Suits};
 
 /// The launchers that start the ranks, each with its manager and the variable in which a rank finds its number.
-static STARTED_BY: [(&str, &LauncherEntry, &str); 3] = [
+static STARTED_BY: [(&str, &LauncherEntry, &str); 4] = [
     ("local", &local::ENTRY, environment::RANK),
     ("slurm", &srun::ENTRY, "SLURM_PROCID"),
+    ("flux", &flux::ENTRY, "FLUX_TASK_RANK"),
     ("ssh", &ssh::ENTRY, environment::RANK),
 ];
 
@@ -42,7 +43,7 @@ pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts {
         name: "torchrun",
         doc: "the manager's own, with torchrun's variables; docs/torchrun.md",
-        suits: Suits::Managers(&["local", "slurm", "ssh"]),
+        suits: Suits::Managers(&["local", "slurm", "flux", "ssh"]),
         keys: KeyFacts { takes: &[(OPTIONS, "")], without: &[] },
     },
     open: |context| Ok(Box::new(TorchrunLauncher::new(context)?)),
