@@ -154,26 +154,62 @@ fn head_processes_and_other_communicators_are_refused_on_all_ranks(world: &World
     }
 }
 
+/// Odd and even ranks make different numbers of calls, which a collective call does not allow.
 #[test]
-fn functions_and_types_that_are_missing_are_refused_by_their_names(world: &World) {
-    let program = world.path().join("missing");
-    let refused = |define: &str, link: Link| {
-        let source = program_source("fti_missing.c");
-        let compiled = world.compiling(FTI, &["cc", &without_mpi(), define], &[&source], link, &program);
-        assert!(!compiled.status.success() && !program.exists());
-        output(&compiled)
-    };
-    let page = fs::read_to_string(in_repository("docs/libfti.md")).unwrap();
-    let named = page.split("Refused by the compiler or by the linker").nth(1).unwrap().split(").").next().unwrap();
-    let named: Vec<&str> = named.split('`').filter(|word| word.starts_with("FTI_")).collect();
-    assert_eq!(named.len(), 8, "{named:?}");
+fn single_variables_are_recovered_from_the_newest_checkpoint_that_is_intact_on_all_ranks(world: &World) {
+    let source = program_source("fti_recover_var.c");
+    let program = world.compile_for(FTI, &["cc", &without_mpi(), &with_variables()], &[&source], Link::Shared);
+    let nodes = world.path().join("tmp");
+    let command = [program.to_str().unwrap(), nodes.to_str().unwrap(), &world.results()];
+    let printed = exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 1}"), 0);
+    world.assert_results(|_| "recovered 1".to_owned());
+    for refusal in [
+        "FTI_RecoverVar: recover_variable: no variable 9 is protected",
+        "FTI_RecoverVar: recover_variable: variable 9 is not in checkpoint 1",
+        "FTI_RecoverVar: recover: variable 1 has 39992 bytes in memory and 40000 bytes in checkpoint 1",
+    ] {
+        assert_eq!(printed.matches(refusal).count(), 6, "{refusal}: {printed}");
+    }
+}
+
+#[test]
+fn structures_are_saved_and_functions_for_hdf5_fail_with_their_reason() {
     for link in [Link::Shared, Link::Static] {
-        let printed = refused("-DFUNCTIONS", link);
-        for name in &named {
-            assert!(printed.contains(&format!("`{name}'")), "{name}: {printed}");
+        let world = World::new();
+        let compiler = ["cc", "-Wextra", &without_mpi()];
+        let program = world.compile_for(FTI, &compiler, &[&program_source("fti_types.c")], link);
+        for restarted in ["0", "1"] {
+            // The same command would be that of a finished job.
+            let command = [program.to_str().unwrap(), &world.results(), restarted];
+            let printed = exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}"), 0);
+            world.assert_results(|_| restarted.to_owned());
+            for (refusal, calls) in [
+                ("FTI_InitGroup: groups are parts of HDF5 files", 1),
+                ("FTI_RenameGroup: groups are parts of HDF5 files", 1),
+                ("FTI_InitComplexType: groups are parts of HDF5 files", 1),
+                ("FTI_DefineDataset: names and shapes of datasets are parts of HDF5 files", 1),
+                ("FTI_BitFlip: no bits of variables are flipped", 1),
+                ("FTI_InitComplexType: field 1 has 0 dimensions", 4),
+                ("FTI_AddComplexField: field 1 has 33 dimensions", 1),
+                ("FTI_AddComplexField: field 1: the length of dimension 1 is -3", 1),
+                ("FTI_AddSimpleField: field 1: the offset 1099511627776 does not fit", 1),
+                ("FTI_AddSimpleField: the number of the field is 256", 1),
+                ("FTI_AddSimpleField: the number of the field is -1", 1),
+            ] {
+                assert_eq!(printed.matches(refusal).count(), 6 * calls, "{refusal}: {printed}");
+            }
         }
     }
-    assert!(refused("-DTYPES", Link::Shared).contains("FTIT_complexType"));
+}
+
+#[test]
+fn hdf5_in_the_configuration_file_is_refused(world: &World) {
+    let program = compile(world, Link::Shared);
+    let file = configuration(world, "[Basic]\nHead = 0\nckpt_io = 5\n");
+    let mut alone = Command::new(&program);
+    let alone = quiet(&mut alone).args(["1", &world.results(), &file]);
+    let refused = output(&alone.env("HOLDFAST_RANK", "0").env("HOLDFAST_RANKS", "1").output().unwrap());
+    assert!(refused.contains("FTI_Init: Basic:ckpt_io of the configuration file is 5 (HDF5)"), "{refused}");
 }
 
 #[test]

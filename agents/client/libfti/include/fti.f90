@@ -3,7 +3,7 @@
 !     mpif90 -o heat /usr/local/include/fti.f90 heat.f90 -lfti
 !     holdfast run job.yaml                      (with `checkpoint: {source: variables}`)
 !
-! Not here, and refused by the compiler: FTI_RecoverVar, FTI_InitComplexType, FTI_AddSimpleField, FTI_AddComplexField.
+! Not here, and refused by the compiler: FTI_InitComplexType, FTI_AddSimpleField, FTI_AddComplexField.
 module FTI
   use, intrinsic :: iso_c_binding, only: c_char, c_int, c_loc, c_long, c_null_char, c_ptr, c_associated
   use, intrinsic :: iso_fortran_env, only: error_unit, int8, int16, int32, int64, real32, real64
@@ -11,7 +11,7 @@ module FTI
   private
 
   public :: FTI_Init, FTI_Status, FTI_InitType, FTI_Protect, FTI_GetStoredSize, FTI_Realloc
-  public :: FTI_Checkpoint, FTI_Recover, FTI_Snapshot, FTI_Finalize
+  public :: FTI_Checkpoint, FTI_Recover, FTI_RecoverVar, FTI_Snapshot, FTI_Finalize
 
   ! err
   integer, parameter, public :: FTI_DONE = 1
@@ -85,6 +85,10 @@ module FTI
     end function
     integer(c_int) function c_recover() bind(c, name='FTI_Recover')
       import :: c_int
+    end function
+    integer(c_int) function c_recover_var(id) bind(c, name='FTI_RecoverVar')
+      import :: c_int
+      integer(c_int), value :: id
     end function
     integer(c_int) function c_snapshot() bind(c, name='FTI_Snapshot')
       import :: c_int
@@ -164,6 +168,12 @@ contains
   subroutine FTI_Recover(err)
     integer, intent(out) :: err
     err = c_recover()
+  end subroutine
+
+  subroutine FTI_RecoverVar(id, err)
+    integer, intent(in) :: id
+    integer, intent(out) :: err
+    err = c_recover_var(int(id, c_int))
   end subroutine
 
   subroutine FTI_Snapshot(err)

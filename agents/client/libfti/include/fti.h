@@ -7,14 +7,17 @@
  * The library contains no MPI: what has an MPI_Comm is defined here, and compiled by the MPI of the program. Functions
  * that fail print on standard error what failed and what to do. docs/libfti.md describes the differences from FTI.
  *
- * Not here, and refused by the compiler or the linker: FTI_InitComplexType, FTI_AddSimpleField, FTI_AddComplexField,
- * FTI_InitGroup, FTI_RenameGroup, FTI_DefineDataset (HDF5), FTI_BitFlip, FTI_RecoverVar, and the internal types.
+ * FTI_InitGroup, FTI_RenameGroup, FTI_DefineDataset (HDF5) and FTI_BitFlip fail, and say why. Not here: the types that
+ * FTI uses inside (FTIFF_*, FTIT_execution and others).
  */
 
 #ifndef FTI_H
 #define FTI_H
 
 #include <mpi.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,12 +31,62 @@ extern "C" {
 
 /* the size of buffers in FTI's programs */
 #define FTI_BUFS 256
+/* the size of a word of FTI's Reed-Solomon code */
+#define FTI_WORD 16
 
-/* A type of elements, by FTI_InitType, or one of the basic types below. */
+/* levels of messages */
+#define FTI_DBUG 1
+#define FTI_INFO 2
+#define FTI_WARN 3
+#define FTI_EROR 4
+
+/* what processes tell the head process of their node; there are none, and nobody receives it */
+#define FTI_BASE 990
+#define FTI_CKTW 991
+#define FTI_XORW 992
+#define FTI_RSEW 993
+#define FTI_PFSW 994
+#define FTI_ENDW 995
+#define FTI_REJW 996
+
+/* ckpt_io of the configuration file, plus 1000; here always FTI-FF */
+#define FTI_IO_POSIX 1001
+#define FTI_IO_MPI 1002
+#define FTI_IO_FTIFF 1003
+#define FTI_IO_HDF5 1005
+
+/* A type of elements, by FTI_InitType or FTI_InitComplexType, or one of the basic types below. */
 typedef struct FTIT_type {
     int id;
     int size; /* bytes of an element */
 } FTIT_type;
+
+/* The name of the type from FTI 1.5 on. */
+typedef FTIT_type fti_id_t;
+
+/* A field of a structure. */
+typedef struct FTIT_typeField {
+    int typeID; /* FTIT_type.id */
+    int offset; /* in the structure, bytes */
+    int rank;   /* dimensions */
+    int dimLength[32];
+    char name[FTI_BUFS];
+} FTIT_typeField;
+
+/* A structure: by FTI_AddSimpleField and FTI_AddComplexField. */
+typedef struct FTIT_complexType {
+    char name[FTI_BUFS];
+    int length; /* fields */
+    FTIT_typeField field[FTI_BUFS];
+} FTIT_complexType;
+
+/* A group of an HDF5 file. There are none. */
+typedef struct FTIT_H5Group {
+    int id;
+    char name[FTI_BUFS];
+    int childrenNo;
+    int childrenID[FTI_BUFS];
+} FTIT_H5Group;
 
 extern FTIT_type FTI_CHAR; /* char */
 extern FTIT_type FTI_SHRT; /* short */
@@ -53,7 +106,7 @@ extern FTIT_type FTI_LDBE; /* long double */
 /* Of the library, for FTI_Init. */
 int holdfast_fti_init(const char *configuration, int rank, int ranks);
 
-/* Joins the run. `configuration`: FTI's file, of which the intervals Ckpt_L1 to Ckpt_L4 take effect; NULL for none.
+/* Joins the run. In a restart, checkpoints of which a file is damaged are dropped here. `configuration`: FTI's file, of which the intervals Ckpt_L1 to Ckpt_L4 take effect; NULL for none.
  * `communicator`: MPI_COMM_WORLD, or one with the same ranks; otherwise it fails on all ranks, and can be called again.
  * Collective. */
 static __inline int FTI_Init(const char *configuration, MPI_Comm communicator)
@@ -70,6 +123,25 @@ int FTI_Status(void);
 
 /* Initialises a type by the bytes of an element. */
 int FTI_InitType(FTIT_type *type, int size);
+
+/* Initialises a type by a structure whose fields 0 to `length` - 1 were added to `definition`. The file contains the
+ * `size` bytes of each element. `name`: NULL for a default. `group`: NULL. */
+int FTI_InitComplexType(FTIT_type *type, FTIT_complexType *definition, int length, size_t size, const char *name,
+                        FTIT_H5Group *group);
+
+/* Adds a field, by the numbers 0, 1 and so on: one element, or an array of `rank` dimensions (1 to 32). `offset`: of
+ * offsetof. `name`: NULL for a default. After an error, FTI_InitComplexType fails. */
+void FTI_AddSimpleField(FTIT_complexType *definition, FTIT_type *type, size_t offset, int id, const char *name);
+void FTI_AddComplexField(FTIT_complexType *definition, FTIT_type *type, size_t offset, int rank, int *lengths, int id,
+                         const char *name);
+
+/* For HDF5 files: FTI_NSCS. */
+int FTI_InitGroup(FTIT_H5Group *group, const char *name, FTIT_H5Group *parent);
+int FTI_RenameGroup(FTIT_H5Group *group, const char *name);
+int FTI_DefineDataset(int id, int rank, int *lengths, const char *name, FTIT_H5Group *group);
+
+/* Flips no bits: FTI_NSCS. */
+int FTI_BitFlip(int id);
 
 /* Protects `count` elements at `address` as variable `id`. Call it again when the variable has moved or changed its
  * size. */
@@ -91,6 +163,11 @@ int FTI_Checkpoint(int id, int level);
  * variables or their sizes are not those that are protected: then nothing is loaded on any rank, and it can be called
  * again. Returns FTI_NSCS before FTI_Init. Collective. */
 int FTI_Recover(void);
+
+/* In a restart: loads the variable `id` alone. It must be protected, with its size in the checkpoint; otherwise
+ * FTI_NREC, and the variable is unchanged. The checkpoint stays the one to recover from until the next one is taken.
+ * FTI_SCES if there is none. Not collective. */
+int FTI_RecoverVar(int id);
 
 /* In a restart, the first call is FTI_Recover. Any other takes a checkpoint if one is due by the intervals, and then
  * returns FTI_DONE; otherwise FTI_SCES. Collective. */

@@ -12,66 +12,38 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use holdfast_boundary::ArgumentError;
-use holdfast_boundary::c::{put, text};
+use holdfast_boundary::c::text;
 use holdfast_client::variables::{SnapshotIntervals, VariablesError};
 use holdfast_client::{ClientError, Environment};
 use holdfast_variables_c::boundary::{BOUNDARY, kept_or_exit};
 use holdfast_variables_c::session::{Saved, Session, SessionError, SessionResult};
 
 use crate::configuration::{Configuration, ConfigurationError};
+use crate::refused::Refused;
+use crate::types::{DefinitionError, FTIT_type};
 
 /// A checkpoint was taken.
 const DONE: c_int = 1;
-const SUCCESS: c_int = 0;
-const FAILURE: c_int = -1;
+pub(crate) const SUCCESS: c_int = 0;
+pub(crate) const FAILURE: c_int = -1;
 /// There is no checkpoint that could be recovered.
 const NOT_RECOVERED: c_int = -2;
 
 /// The intervals of the configuration file; `None`: those of the job.
 static INTERVALS: Mutex<Option<SnapshotIntervals>> = Mutex::new(None);
 
-/// A type of elements. Passed by value.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct FTIT_type {
-    /// The number of the type.
-    pub id: c_int,
-    /// The bytes of an element.
-    pub size: c_int,
-}
-
-macro_rules! basic_types {
-    ($($name:ident, $id:literal, $bytes:expr;)*) => {
-        $(
-            #[doc = concat!("The basic type of number ", stringify!($id), ".")]
-            #[unsafe(no_mangle)]
-            pub static $name: FTIT_type = FTIT_type { id: $id, size: $bytes as c_int };
-        )*
-    };
-}
-
-basic_types! {
-    FTI_CHAR, 0, 1;
-    FTI_SHRT, 1, size_of::<std::ffi::c_short>();
-    FTI_INTG, 2, size_of::<c_int>();
-    FTI_LONG, 3, size_of::<c_long>();
-    FTI_UCHR, 4, 1;
-    FTI_USHT, 5, size_of::<std::ffi::c_ushort>();
-    FTI_UINT, 6, size_of::<std::ffi::c_uint>();
-    FTI_ULNG, 7, size_of::<std::ffi::c_ulong>();
-    FTI_SFLT, 8, size_of::<f32>();
-    FTI_DBLE, 9, size_of::<f64>();
-    FTI_LDBE, 10, 16;
-}
-
 #[derive(Debug, thiserror::Error)]
-enum FtiError {
+pub(crate) enum FtiError {
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error(transparent)]
     Argument(#[from] ArgumentError),
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
     #[error(
         "this process is rank {rank} of {ranks} in the communicator, and rank {own} of {all} in the run: pass \
          MPI_COMM_WORLD, and start all its processes by `holdfast run`"
@@ -85,7 +57,7 @@ enum FtiError {
     NoCheckpoint,
 }
 
-fn code(function: &str, work: impl FnOnce(&mut Session) -> Result<(), FtiError>) -> c_int {
+pub(crate) fn code(function: &str, work: impl FnOnce(&mut Session) -> Result<(), FtiError>) -> c_int {
     if BOUNDARY.call(function, work).is_some() { SUCCESS } else { FAILURE }
 }
 
@@ -120,6 +92,9 @@ pub unsafe extern "C" fn holdfast_fti_init(file: *const c_char, rank: c_int, ran
             configuration.notes.iter().for_each(|note| BOUNDARY.note(&format!("FTI_Init: {note}")));
         }
         *INTERVALS.lock().unwrap_or_else(PoisonError::into_inner) = configuration.intervals;
+        if halt.is_none() {
+            session.verify_restart()?;
+        }
         Ok::<_, FtiError>(halt)
     });
     match halt {
@@ -133,20 +108,6 @@ pub unsafe extern "C" fn holdfast_fti_init(file: *const c_char, rank: c_int, ran
 #[unsafe(no_mangle)]
 pub extern "C" fn FTI_Status() -> c_int {
     c_int::from(BOUNDARY.call("FTI_Status", |session| session.is_restart()).unwrap_or(false))
-}
-
-/// Initialises a type by the size of its elements.
-///
-/// # Safety
-/// `kind` is null or points to a type.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn FTI_InitType(kind: *mut FTIT_type, size: c_int) -> c_int {
-    code("FTI_InitType", |session| {
-        let bytes = usize::try_from(size).map_err(|_| SessionError::TypeSize)?;
-        let id = session.define_type(bytes)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(kind, FTIT_type { id, size }, "the pointer to the type") }?)
-    })
 }
 
 /// Protects a variable, or one that moved or has another size.
@@ -229,6 +190,21 @@ pub extern "C" fn FTI_Recover() -> c_int {
         session.rank_and_size()?;
         failure = NOT_RECOVERED;
         recover(session)
+    });
+    if recovered.is_some() { SUCCESS } else { failure }
+}
+
+/// In a restart: loads one variable; the others are unchanged, and the checkpoint stays the one to recover from until
+/// the next one is taken. Does nothing if there is no checkpoint to recover from. Not collective.
+#[unsafe(no_mangle)]
+pub extern "C" fn FTI_RecoverVar(id: c_int) -> c_int {
+    let mut failure = FAILURE;
+    let recovered = BOUNDARY.call("FTI_RecoverVar", |session| {
+        if !session.is_restart()? {
+            return Ok(());
+        }
+        failure = NOT_RECOVERED;
+        session.recover_variable(id)
     });
     if recovered.is_some() { SUCCESS } else { failure }
 }

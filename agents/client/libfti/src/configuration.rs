@@ -63,7 +63,15 @@ pub enum ConfigurationError {
          it to 0, and start one rank less a node"
     )]
     Heads(i64),
+    #[error(
+        "Basic:ckpt_io of the configuration file is 5 (HDF5), and checkpoints are FTI-FF files: set it to 3, and read \
+         the files by `holdfast extract`"
+    )]
+    Hdf5,
 }
+
+/// The number of HDF5 in `ckpt_io`.
+const HDF5: i64 = 5;
 
 impl Configuration {
     /// Reads a file.
@@ -86,6 +94,9 @@ impl Configuration {
         let heads = file.number("basic:head")?.unwrap_or(0);
         if heads != 0 {
             return Err(ConfigurationError::Heads(heads));
+        }
+        if file.number("basic:ckpt_io")? == Some(HDF5) {
+            return Err(ConfigurationError::Hdf5);
         }
         Ok(Configuration { intervals: file.intervals()?, notes: file.notes()? })
     }
@@ -271,7 +282,8 @@ mod tests {
     }
 
     #[test]
-    fn head_processes_and_invalid_numbers_are_refused() {
+    fn head_processes_hdf5_and_invalid_numbers_are_refused() {
+        assert!(matches!(Configuration::parse("[Basic]\nckpt_io = 5\n"), Err(ConfigurationError::Hdf5)));
         assert!(matches!(Configuration::parse("[Basic]\nHead = 1\n"), Err(ConfigurationError::Heads(1))));
         let error = Configuration::parse("[Basic]\nCkpt_L3 = often\n").unwrap_err().to_string();
         assert!(error.contains("basic:ckpt_l3") && error.contains("often"), "{error}");

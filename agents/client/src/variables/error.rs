@@ -36,6 +36,20 @@ pub enum VariablesError {
     Writing { source: FormatsError },
     #[error("recover: there is no checkpoint to recover from; call status first")]
     NothingToRecover,
+    /// A single variable cannot be put together from the files of other ranks.
+    #[error(
+        "recover_variable: {written} ranks wrote checkpoint {checkpoint}, and this run has {running}: variable {id} \
+         cannot be loaded alone; run with {written} ranks, or load all variables with recover"
+    )]
+    OneOfOtherRanks { id: VariableId, checkpoint: CheckpointId, written: u32, running: u32 },
+    /// The file of this rank is damaged.
+    #[error(
+        "recover_variable: checkpoint {checkpoint} cannot be used: {reason}; call recover on all ranks, which takes an \
+         older one"
+    )]
+    NotIntact { checkpoint: CheckpointId, reason: String },
+    #[error("recover_variable: variable {id} is not in checkpoint {checkpoint}; load only those that were saved")]
+    NotStored { id: VariableId, checkpoint: CheckpointId },
     /// The size of a variable in memory is not its size in the checkpoint.
     #[error(
         "recover: variable {id} has {protected} bytes in memory and {stored} bytes in checkpoint {checkpoint}; get the \

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_formats::FormatsError;
-use holdfast_formats::fti_ff::checkpoint::Checkpoint;
+use holdfast_formats::fti_ff::checkpoint::{Checkpoint, Variable};
 use holdfast_formats::fti_ff::differential::Image;
 use holdfast_formats::fti_ff::name::{FileName, FileRole};
 use holdfast_formats::fti_ff::verify;
@@ -87,6 +87,60 @@ impl Variables {
         self.recover_if(|absent, unclaimed| absent.is_empty() && unclaimed.is_empty())
     }
 
+    /// Verifies the files of the checkpoint to recover from, on all ranks. While a file of any rank is damaged, that
+    /// checkpoint is dropped, and the next older one is verified. Afterwards [`Variables::status`] names an intact one,
+    /// which [`Variables::recover`] does not verify again. A checkpoint of another number of ranks is not verified
+    /// here. Returns the checkpoints that were dropped. Collective.
+    ///
+    /// # Errors
+    /// When the agent cannot be reached.
+    pub fn verify_restart(&mut self) -> Result<Vec<CheckpointId>> {
+        self.client.check_process("verify_restart")?;
+        let mut dropped = Vec::new();
+        while let Some(checkpoint) = self.client.have_restart().filter(|_| self.others.is_none()) {
+            let intact = self.intact_file();
+            let all = self.client.allgather(&[u8::from(intact.is_ok())])?;
+            if all.iter().all(|part| *part == [1]) {
+                self.verified = Some(checkpoint);
+                break;
+            }
+            self.client.start_restart()?;
+            match intact {
+                Ok(_) => self.client.complete_restart(true)?,
+                Err(reason) => self.client.refuse_restart(&reason)?,
+            };
+            dropped.push(checkpoint);
+            self.survey()?;
+        }
+        Ok(dropped)
+    }
+
+    /// Loads one variable of the checkpoint to recover from; the others are unchanged, and the checkpoint stays the one
+    /// to recover from until the next one is begun. Not collective: call [`Variables::verify_restart`] before, on all
+    /// ranks. Without it this rank's file alone is verified, in each call.
+    ///
+    /// # Errors
+    /// When there is no checkpoint to recover from, this rank's file is damaged, another number of ranks wrote the
+    /// checkpoint, the variable is not protected or not in the checkpoint, or has another size there. It is unchanged
+    /// then, and the call can be repeated.
+    pub fn recover_variable(&mut self, id: impl Into<VariableId>) -> Result<()> {
+        let id = id.into();
+        self.client.check_process("recover_variable")?;
+        let checkpoint = self.client.have_restart().ok_or(VariablesError::NothingToRecover)?;
+        if let Some(written) = self.client.restart().written_by.filter(|_| self.others.is_some()) {
+            return Err(VariablesError::OneOfOtherRanks { id, checkpoint, written, running: self.client.ranks() });
+        }
+        let intact = self.intact_unless_verified(checkpoint);
+        let (path, number) = intact.map_err(|reason| VariablesError::NotIntact { checkpoint, reason })?;
+        let file = Checkpoint::open(&path).map_err(reading(&path))?;
+        let known = self.protected.iter_mut().find(|known| known.id == id);
+        let variable = known.ok_or(VariablesError::Unprotected { call: "recover_variable", id })?;
+        let stored = file.variables().into_iter().find(|stored| stored.id == id.0);
+        fill(variable, &file, &stored.ok_or(VariablesError::NotStored { id, checkpoint })?, &path, checkpoint)?;
+        self.last = number;
+        Ok(())
+    }
+
     /// `accepts` judges the variables that are absent from the checkpoint, and those that only it contains.
     fn recover_if(&mut self, accepts: impl Fn(&[VariableId], &[VariableId]) -> bool) -> Result<RecoverOutcome> {
         self.client.check_process("recover")?;
@@ -125,7 +179,7 @@ impl Variables {
         accepts: &impl Fn(&[VariableId], &[VariableId]) -> bool,
     ) -> Result<(Result<(), String>, Result<Option<Opened>>)> {
         let Some(survey) = self.others.clone() else {
-            return Ok(match self.intact_file() {
+            return Ok(match self.intact_unless_verified(checkpoint) {
                 Ok((path, id)) => (Ok(()), self.open(checkpoint, &path, id, accepts).map(Some)),
                 Err(reason) => (Err(reason), Ok(None)),
             });
@@ -154,11 +208,18 @@ impl Variables {
         })
     }
 
+    /// As [`Variables::intact_file`]; a file that [`Variables::verify_restart`] has verified is not read again.
+    fn intact_unless_verified(&self, checkpoint: CheckpointId) -> Result<(PathBuf, u32), String> {
+        if self.verified == Some(checkpoint) { self.file_to_read() } else { self.intact_file() }
+    }
+
+    fn file_to_read(&self) -> Result<(PathBuf, u32), String> {
+        self.restart_file().ok_or_else(|| "the checkpoint has no file of variables of this rank".to_owned())
+    }
+
     /// This rank's file, with the program's id, if every hash of it is correct; otherwise the reason.
     fn intact_file(&self) -> Result<(PathBuf, u32), String> {
-        let Some((path, id)) = self.restart_file() else {
-            return Err("the checkpoint has no file of variables of this rank".to_owned());
-        };
+        let (path, id) = self.file_to_read()?;
         let check = verify::verify_own(&path, &mut |_, _| {}).map_err(|error| error.to_string())?;
         match check.damages.first() {
             None => Ok((path, id)),
@@ -237,21 +298,31 @@ impl Variables {
         let mut image = Image::of_file(file.meta.layout, file.blocks());
         for stored in file.variables() {
             let Some(variable) = self.protected.iter_mut().find(|known| known.id.0 == stored.id) else { continue };
-            let bytes = usize::try_from(stored.size()).unwrap_or(usize::MAX);
-            let mut result = Ok(());
-            let fits = variable.memory.fill(bytes, &mut |room| result = file.read(&stored, 0, room));
-            if result.is_ok() && fits {
-                variable.memory.read(&mut |bytes| image.learn(stored.id, bytes));
-            }
-            result.map_err(reading(path))?;
-            if !fits {
-                let (id, protected, stored) = (variable.id, variable.memory.bytes(), stored.size());
-                return Err(VariablesError::Size { id, protected, stored, checkpoint });
-            }
+            fill(variable, file, &stored, path, checkpoint)?;
+            variable.memory.read(&mut |bytes| image.learn(stored.id, bytes));
         }
         self.files.add(path, image);
         Ok(())
     }
+}
+
+/// Loads a variable of an open file.
+fn fill(
+    variable: &mut Protected,
+    file: &Checkpoint,
+    stored: &Variable,
+    path: &Path,
+    checkpoint: CheckpointId,
+) -> Result<()> {
+    let bytes = usize::try_from(stored.size()).unwrap_or(usize::MAX);
+    let mut result = Ok(());
+    let fits = variable.memory.fill(bytes, &mut |room| result = file.read(stored, 0, room));
+    result.map_err(reading(path))?;
+    if fits {
+        return Ok(());
+    }
+    let (id, protected, stored) = (variable.id, variable.memory.bytes(), stored.size());
+    Err(VariablesError::Size { id, protected, stored, checkpoint })
 }
 
 /// The result if the variables that are in memory or in the checkpoint only are acceptable.

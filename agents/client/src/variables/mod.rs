@@ -13,7 +13,9 @@
 //! | [`Variables::unprotect`] | | no |
 //! | [`Variables::distribute`], [`Variables::uniform`] | | no |
 //! | [`Variables::stored_size`] | `FTI_GetStoredSize` | no |
+//! | [`Variables::verify_restart`] | a part of `FTI_Init` | yes |
 //! | [`Variables::recover`] | `FTI_Recover` | yes |
+//! | [`Variables::recover_variable`] | `FTI_RecoverVar` | no |
 //! | [`Variables::checkpoint`] | `FTI_Checkpoint` | yes |
 //! | [`Variables::snapshot`] | `FTI_Snapshot` | yes |
 //! | [`Variables::finalize`] | `FTI_Finalize` | yes |
@@ -86,6 +88,8 @@ pub struct Variables {
     write_error: Option<VariablesError>,
     /// The checkpoint to restart from, if another number of ranks wrote it.
     others: Option<Survey>,
+    /// The checkpoint to restart from whose files are intact on all ranks.
+    verified: Option<CheckpointId>,
 }
 
 #[derive(Debug)]
@@ -138,7 +142,8 @@ impl Variables {
         // The files of other ranks are in the prefix directory.
         let files = CachedFiles::new(restart.directory.as_deref().filter(|_| restart.written_by.is_none()));
         let (protected, written) = (Vec::new(), Written::default());
-        let mut variables = Variables { client, protected, last: 0, files, written, write_error: None, others: None };
+        let mut variables =
+            Variables { client, protected, last: 0, files, written, write_error: None, others: None, verified: None };
         variables.survey()?;
         Ok(variables)
     }

@@ -316,6 +316,17 @@ impl Session {
         self.recovered(outcome)
     }
 
+    /// Chooses the checkpoint to recover from: the newest that is intact on all ranks. Collective.
+    pub fn verify_restart(&mut self) -> SessionResult<()> {
+        self.variables()?.verify_restart()?;
+        Ok(())
+    }
+
+    /// Loads one variable of the checkpoint to recover from; see [`Variables::recover_variable`].
+    pub fn recover_variable(&mut self, id: c_int) -> SessionResult<()> {
+        Ok(self.variables()?.recover_variable(id)?)
+    }
+
     fn recovered(&mut self, outcome: RecoverOutcome) -> SessionResult<RecoverOutcome> {
         if outcome.checkpoint.is_some() {
             // The sizes in memory are those of the checkpoint now.
