@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 47] = [
+const COMMANDS: [&[&str]; 48] = [
     &["run"],
     &["init"],
     &["rehearse"],
@@ -41,6 +41,7 @@ const COMMANDS: [&[&str]; 47] = [
     &["sion", "verify"],
     &["fti", "verify"],
     &["fti", "restore"],
+    &["fti", "import"],
     &["fti", "write"],
     &["hosts"],
     &["explain"],

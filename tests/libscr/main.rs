@@ -18,6 +18,7 @@ mod example_files;
 mod examples;
 mod fortran;
 mod fti;
+mod fti_import;
 mod installed;
 mod interpose;
 mod interrupted;

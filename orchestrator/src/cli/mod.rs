@@ -19,7 +19,6 @@ mod failure;
 mod fault_permission;
 mod findings;
 pub(crate) mod fti;
-mod fti_write;
 mod halt;
 mod hosts;
 mod index;

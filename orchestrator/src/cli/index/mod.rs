@@ -21,6 +21,7 @@ use holdfast_model::Level;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use super::fti;
 use super::job::JobSelection;
 use super::output::{Report, Style, document, printable, report};
 use super::prefix_access;
@@ -446,7 +447,10 @@ impl Report for Listed {
 
 fn add_directory(args: &AddArgs, output: Style) -> Result<u8, Failure> {
     let store = args.prefix.open(args.dry_run, output)?;
-    let mut name = DirectoryName::given(&args.directory)?;
+    let mut name = DirectoryName::given(&args.directory).map_err(|error| {
+        let path = Path::new(&args.directory);
+        if fti::are_below(path) { files_of_fti(path, &*store) } else { error.into() }
+    })?;
     let open = holdfast_formats::sion::dataset::open;
     if args.copy {
         let scanned = ScanOptions { open, ..ScanOptions::default() };
@@ -475,6 +479,9 @@ fn add_directory(args: &AddArgs, output: Style) -> Result<u8, Failure> {
     let added = add(&*store, &name, Local::now().naive_local(), &options, &|step| progress.step(step));
     drop(progress);
     let added = added?;
+    if added.outcome == AddOutcome::NothingUsable && fti::are_below(&store.path_of(&name)) {
+        return Err(files_of_fti(&store.path_of(&name), &*store));
+    }
     let complete = added.is_complete() || added.outcome == AddOutcome::Rebuildable;
     let fields = json!({
         "directory": added.directory.as_str(),
@@ -495,6 +502,14 @@ fn add_directory(args: &AddArgs, output: Style) -> Result<u8, Failure> {
         true => exit::FINISHED,
         false => exit::DAMAGED_DATA,
     })
+}
+
+fn files_of_fti(path: &Path, store: &dyn DatasetStore) -> Failure {
+    let what = "it has checkpoint files of FTI, and none of Holdfast or SCR: they are imported, not added";
+    let (path, prefix) = (printable(&path.display().to_string()), printable(&store.location().display().to_string()));
+    Failure::new(exit::DAMAGED_DATA, what)
+        .at(&path)
+        .remedy(format!("`holdfast fti import {path} --prefix {prefix}` takes the newest checkpoint of it"))
 }
 
 /// True for a dataset whose directory belongs to another user.

@@ -1,5 +1,9 @@
 //! `holdfast fti`: checks the files of a group of ranks against each other, restores lost ones, and corrects those that
-//! FTI refuses. [`fti_write`] makes a checkpoint.
+//! FTI refuses. [`write`] makes a checkpoint; [`import`] takes one of FTI into a prefix directory.
+
+mod import;
+mod import_dataset;
+mod write;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +20,6 @@ use serde_json::{Value, json};
 
 use super::extract::place;
 use super::failure::Failure;
-use super::fti_write;
 use super::output::{Style, printable, report};
 use super::progress::Bar;
 use super::verify::others;
@@ -30,7 +33,7 @@ const MOST_CONFIG_BYTES: u64 = 1 << 20;
 /// Groups without files that are reported.
 const MOST_LOST_GROUPS: usize = 1000;
 
-/// Check, restore, correct and write checkpoint files of FTI
+/// Check, restore, correct, write and import checkpoint files of FTI
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct FtiArgs {
@@ -81,6 +84,26 @@ that only. Later checkpoints of the same run are refused again until the variabl
 Exit codes: 0 FTI accepts all files; 65 a file is damaged, or its group is not complete; 69 there are no files, or a \
 file cannot be read or written")]
     Repair(RepairArgs),
+    /// Import a checkpoint of FTI into a prefix directory: a job of variables restarts from it
+    #[command(after_help = "\
+Examples:
+  holdfast fti import run --prefix heat-run local/, global/, meta/ and config.fti are in run
+  holdfast fti import --dry-run run --prefix heat-run
+                                            test whether all files are there, or can be restored
+  holdfast fti import global --ranks 64 --prefix heat-run
+                                            a level 4 without FTI's metadata
+  holdfast fti import --config config.fti /mnt/node*/fti meta --prefix heat-run
+                                            the directories of all nodes
+
+The program is linked with Holdfast's libfti, and its job has `checkpoint: {source: variables}`. The files of FTI 1.1 \
+to 1.6 are taken, if they are FTI-FF files (`ckpt_io = 3`). They are only read. Lost and damaged files are restored \
+from copies and parity, as by `holdfast fti restore`. Heads have no checkpoint: the other ranks are numbered without \
+them.
+
+Exit codes: 0 imported; 64 the number of ranks is unknown, or not that of FTI's Topology.fti; 65 files are lost or \
+damaged, or not FTI-FF files: nothing is imported; 69 there are no files, the prefix directory has checkpoints, or a \
+file cannot be read or written")]
+    Import(import::ImportArgs),
     /// Write a checkpoint of files that contain the bytes of variables
     #[command(after_help = "\
 Examples:
@@ -95,7 +118,7 @@ extract` makes such files of a checkpoint.
 Exit codes: 0 written and verified; 64 a variable is not described correctly, or does not fit the previous checkpoint; \
 65 a file is not a whole number of elements, or the previous checkpoint is damaged; 69 a file cannot be read or \
 written, or exists already")]
-    Write(fti_write::WriteArgs),
+    Write(write::WriteArgs),
 }
 
 /// The files, and the parameters of groups.
@@ -157,7 +180,8 @@ pub(super) fn run(args: FtiArgs, output: Style) -> Result<u8, Failure> {
         FtiCommand::Verify(args) => verify(&args, output),
         FtiCommand::Restore(args) => restore_ranks(&args, output),
         FtiCommand::Repair(args) => repair_files(&args, output),
-        FtiCommand::Write(args) => fti_write::run(&args, output),
+        FtiCommand::Import(args) => import::run(&args, output),
+        FtiCommand::Write(args) => write::run(&args, output),
     }
 }
 
@@ -183,7 +207,8 @@ impl GroupArgs {
             let place = roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
             return Err(Failure::new(exit::UNAVAILABLE, "no FTI checkpoint in these directories")
                 .at(printable(&place))
-                .remedy("give the directories with local and global checkpoints; --execution must exist there"));
+                .remedy("give the directories with local and global checkpoints; --execution must exist there, and only FTI-FF \
+                     files (`ckpt_io = 3`) are found"));
         }
         Ok(survivors)
     }
@@ -268,6 +293,15 @@ fn parse_topology(text: &str) -> Result<Topology, &'static str> {
         group_size: number("group_size")?,
         head: number("head") == Ok(1),
     })
+}
+
+/// True if there are checkpoint files of FTI below a directory.
+pub(super) fn are_below(directory: &Path) -> bool {
+    match Survivors::scan(&[directory], None) {
+        Ok(survivors) => !survivors.files.is_empty(),
+        // Of several executions.
+        Err(error) => matches!(error, FormatsError::NotRestorable { .. }),
+    }
 }
 
 /// The groups without any file, by checkpoint: those of the other processes on nodes that have files, and those on

@@ -13,8 +13,8 @@ use holdfast_formats::fti_ff::writer::{self, Stamp, Writer};
 use holdfast_formats::fti_ff::{containers, name, verify};
 use serde_json::{Value, json};
 
-use super::failure::Failure;
-use super::output::{Style, printable, report};
+use crate::cli::failure::Failure;
+use crate::cli::output::{Style, printable, report};
 use crate::exit;
 
 /// Size of the pieces in which files are copied.
