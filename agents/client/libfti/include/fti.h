@@ -106,9 +106,9 @@ extern FTIT_type FTI_LDBE; /* long double */
 /* Of the library, for FTI_Init. */
 int holdfast_fti_init(const char *configuration, int rank, int ranks);
 
-/* Joins the run. In a restart, checkpoints of which a file is damaged are dropped here. `configuration`: FTI's file, of which the intervals Ckpt_L1 to Ckpt_L4 take effect; NULL for none.
- * `communicator`: MPI_COMM_WORLD, or one with the same ranks; otherwise it fails on all ranks, and can be called again.
- * Collective. */
+/* Joins the run. In a restart, checkpoints of which a file is damaged are dropped here. `configuration`: FTI's file, of
+ * which the intervals Ckpt_L1 to Ckpt_L4 take effect; NULL for none. `communicator`: MPI_COMM_WORLD, or one with the
+ * same ranks; otherwise it fails on all ranks, and can be called again. Collective. */
 static __inline int FTI_Init(const char *configuration, MPI_Comm communicator)
 {
     int rank, ranks;

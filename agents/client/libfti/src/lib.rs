@@ -7,8 +7,8 @@
 //! * [`configuration`]: the file that `FTI_Init` is given;
 //! * [`types`]: the types of elements, and structures;
 //! * [`refused`]: functions that fail, because they are about HDF5 files or injected errors;
-//! * [`c`]: the other functions, on top of the session of [`holdfast_variables_c`]: a program may also call the functions of
-//!   `holdfast.h`, which the library contains.
+//! * [`c`]: the other functions, on top of the session of [`holdfast_variables_c`]: a program may also call the
+//!   functions of `holdfast.h`, which the library contains.
 
 pub mod c;
 pub mod configuration;

@@ -1,8 +1,8 @@
 //! `holdfast fti import`: takes a checkpoint that FTI itself has written into a prefix directory, so that a job of
 //! variables restarts from it.
 //!
-//! Every rank's file is restored as by `holdfast fti restore`: from a copy, its partner copy or the parity of its group,
-//! and verified. Ranks are renumbered without head processes, because agents do their work. The directory of the
+//! Every rank's file is restored as by `holdfast fti restore`: from a copy, its partner copy or the parity of its
+//! group, and verified. Ranks are renumbered without head processes, because agents do their work. The directory of the
 //! dataset is removed again unless the files of all ranks are in it.
 
 use std::fs;

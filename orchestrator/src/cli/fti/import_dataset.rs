@@ -1,5 +1,5 @@
-//! Datasets of files that another program wrote: each rank's file is copied into a new directory, which is then added to
-//! the index.
+//! Datasets of files that another program wrote: each rank's file is copied into a new directory, which is then added
+//! to the index.
 
 use std::fs::File;
 use std::io::Read as _;

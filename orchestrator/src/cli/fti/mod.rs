@@ -207,8 +207,10 @@ impl GroupArgs {
             let place = roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
             return Err(Failure::new(exit::UNAVAILABLE, "no FTI checkpoint in these directories")
                 .at(printable(&place))
-                .remedy("give the directories with local and global checkpoints; --execution must exist there, and only FTI-FF \
-                     files (`ckpt_io = 3`) are found"));
+                .remedy(
+                    "give the directories with local and global checkpoints; --execution must exist there, and only \
+                     FTI-FF files (`ckpt_io = 3`) are found",
+                ));
         }
         Ok(survivors)
     }
