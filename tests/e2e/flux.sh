@@ -37,7 +37,7 @@ execute() {
     cat >"$input"
     for rank in "${ranks[@]}"; do
         if [ -e "$FLUX_TEST/frozen-${nodes[rank]}" ] && ! is_lost "${nodes[rank]}"; then
-            sleep infinity &
+            (export FLUX_TEST_NODE=${nodes[rank]} && exec sleep infinity) &
             pids+=($!)
         elif is_lost "${nodes[rank]}"; then
             echo "flux-exec: Error: rank $rank: $(basename "$program"): No route to host" >&2

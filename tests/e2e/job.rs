@@ -288,6 +288,9 @@ impl<'a> Job<'a> {
         let generations = self.world.prefix().join(".holdfast/generations");
         let numbers = fs::read_dir(&generations).unwrap().flatten();
         let last = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok()).max().unwrap();
-        fs::read_to_string(generations.join(last.to_string()).join("rank_0.out")).unwrap()
+        let last = generations.join(last.to_string());
+        // Of a launcher that starts all ranks with one command.
+        let of_all = || fs::read_to_string(last.join("ranks.out"));
+        fs::read_to_string(last.join("rank_0.out")).or_else(|_| of_all()).unwrap()
     }
 }

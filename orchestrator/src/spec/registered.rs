@@ -476,7 +476,7 @@ mod tests {
         let mistakes = read("allocation: {manager: lattice}\nrun: {command: [a], launcher_program: p}\n").unwrap_err();
         assert!(mistakes.contains("`launcher_program` has no effect with `launcher: weave`"), "{mistakes}");
         let mistakes = read("run: {command: [a], launcher_options: [-v]}\n").unwrap_err();
-        let help = "write `launcher: srun` or `launcher: flux` or `launcher: mpirun` or `launcher: weave`";
+        let help = "or `launcher: flux` or `launcher: mpirun` or `launcher: torchrun` or `launcher: weave`";
         assert!(mistakes.contains(help), "{mistakes}");
     }
 
