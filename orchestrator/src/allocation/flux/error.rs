@@ -9,8 +9,8 @@ use crate::allocation::error::AllocationError;
 pub enum FluxError {
     /// This process is not in an instance that Flux started for a job.
     #[error(
-        "this is not an allocation of flux: {missing} is not set; start `holdfast run` in a batch script (`flux batch`) \
-         or an interactive allocation (`flux alloc`)"
+        "this is not an allocation of flux: {missing} is not set; start `holdfast run` in a batch script (`flux \
+         batch`) or an interactive allocation (`flux alloc`)"
     )]
     Outside {
         /// The variable that is set in every allocation.

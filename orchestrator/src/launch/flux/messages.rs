@@ -119,8 +119,10 @@ mod tests {
                                 3.302s: flux-shell[0]:  WARN: exception: node failure on n3 (shell rank 1)\n\
                                 0: @holdfast-rank 0 signal 15\n2: @holdfast-rank 2 signal 15\n\
                                 flux-job: task(s) Terminated\n";
-    const MISSING_HOST_FILE: &str = "0.040s: job.exception ƒcKstTZ type=exec severity=0 shell_taskmap\nflux-job: job shell Terminated\n\
-         0.039s: flux-shell[0]: ERROR: taskmap.hostfile: failed to open hostfile: /g/hosts: No such file or directory\n";
+    const MISSING_HOST_FILE: &str = "0.040s: job.exception ƒcKstTZ type=exec severity=0 shell_taskmap\n\
+         flux-job: job shell Terminated\n\
+         0.039s: flux-shell[0]: ERROR: taskmap.hostfile: failed to open hostfile: /g/hosts: No such file or \
+         directory\n";
     const MISSING_PROGRAM: &str = "0.056s: flux-shell[1]: FATAL: task 1 (host n2): start failed: /a/b: No such file or \
                                    directory\n0.059s: job.exception ƒPg21xs type=exec severity=0 task 1 (host n2): \
                                    start failed: /a/b: No such file or directory\n\
