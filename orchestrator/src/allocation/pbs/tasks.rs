@@ -171,8 +171,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// `pbs-task start`: the program on each node. Its input is the first line of ours; what it writes is written here. Ends
-/// with the last of the tasks.
+/// `pbs-task start`: the program on each node. Its input is the first line of ours; what it writes is written here.
+/// Ends with the last of the tasks.
 ///
 /// # Errors
 /// [`TaskError`]; a task that could not be started is a message on standard error.
