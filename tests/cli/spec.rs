@@ -526,7 +526,7 @@ fn planned_values_are_refused_by_name() {
     let message = mistakes_in("run: {command: [a], launcher: prun}\n");
     let available = "available: `auto`, `local`, `srun`, `ssh`, `flux`, `mpirun`, `torchrun`";
     assert!(message.contains("`prun` is not available in this version") && message.contains(available), "{message}");
-    // What nobody could run so far: the help says what a site has to send.
+    // What was never run: the help names what a site has to send.
     for (line, name, help) in [
         (format!("allocation: {{manager: lsf}}\n{MINIMAL}"), "lsf", "what `bjobs`, `bhosts` and `blaunch` print"),
         ("run: {command: [a], launcher: jsrun}\n".to_owned(), "jsrun", "what jsrun prints when a rank fails"),

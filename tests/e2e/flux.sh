@@ -135,7 +135,7 @@ tasks() {
                 code=143
                 echo "3.301s: job.exception fTest type=exec severity=0 node failure on $node (rank 2)" >&2
                 for rank in "${!pids[@]}"; do
-                    # Those on the lost node are waited for by nobody.
+                    # Those on the lost node end at once.
                     if is_lost "${homes[rank]}"; then signal=KILL; else signal=TERM; fi
                     kill "-$signal" -- "-${pids[rank]}" 2>/dev/null
                 done

@@ -312,6 +312,17 @@ fn what_cannot_run_is_refused_before_anything_is_started(world: &World) {
     assert_eq!(fs::read_to_string(world.path("tasks")).unwrap_or_default(), "");
 }
 
+/// It needs four nodes.
+#[test]
+fn the_shipped_spec_is_valid_in_a_job_that_has_enough_nodes(world: &World) {
+    let pbs = Pbs::new(world);
+    let spec = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/pbs/job.yaml");
+    let check = || world.run(pbs.holdfast(&["check", spec]));
+    check().with_code(78).prints(&["the allocation has 3"]);
+    world.write("nodefile", "n1\nn2\nn3\nn4\nn5\n");
+    check().with_code(0);
+}
+
 #[test(unchecked)]
 fn a_job_of_lsf_is_refused_with_what_a_site_has_to_send(world: &World) {
     let job = Job::new(world, 0);

@@ -11,7 +11,7 @@ const DIRECTORIES: [&str; 4] =
     ["agents/client/libpairs/examples", "agents/client/pairs/examples", "agents/client/python/examples", "configs"];
 
 /// Each file of these directories, and the test that runs it, or that compares it where it is no program.
-const EXAMPLES: [(&str, &str); 18] = [
+const EXAMPLES: [(&str, &str); 20] = [
     ("agents/client/libpairs/examples/main_c.c", "tests/e2e/pair_programs.rs"),
     ("agents/client/pairs/examples/steps.rs", "agents/client/pairs/tests/page.rs"),
     ("agents/client/python/examples/main_py.py", "tests/e2e/pair_programs.rs"),
@@ -24,6 +24,8 @@ const EXAMPLES: [(&str, &str); 18] = [
     ("configs/monitoring/alerts.yaml", "tests/e2e/monitoring.rs"),
     ("configs/monitoring/dashboard.json", "tests/e2e/monitoring.rs"),
     ("configs/pairs.yaml", "tests/e2e/pairs.rs"),
+    ("configs/pbs/job.pbs", "tests/cli/usage.rs"),
+    ("configs/pbs/job.yaml", "tests/e2e/pbs.rs"),
     ("configs/quickstart.yaml", "tests/e2e/quickstart.rs"),
     ("configs/reference.yaml", "tests/cli/check.rs"),
     ("configs/slurm/job.sbatch", "tests/cluster/basics.rs"),

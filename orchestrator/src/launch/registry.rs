@@ -21,7 +21,7 @@ static PLANNED_LAUNCHERS: [PlannedEntry; 4] = [
     PlannedEntry { needed: Some(PALS), ..PlannedEntry::named("pals") },
 ];
 
-/// What is needed of launchers that nobody could run with this program so far.
+/// What is needed of launchers that were never run with this program.
 const JSRUN: &str = "this program was never run with jsrun, the launcher of LSF on Power: docs/other-managers.md lists \
                      what a site has to send (the variables of a rank, and what jsrun prints when a rank fails and \
                      when a node is lost); `launcher: mpirun` starts MPI programs without it";

@@ -294,7 +294,7 @@ impl Tasks {
     }
 }
 
-/// Writes a message. Nobody may read it.
+/// Writes a message, for a reader that may have ended.
 fn say(message: &str) {
     let _ = writeln!(io::stderr(), "{message}");
 }
