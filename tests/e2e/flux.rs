@@ -113,6 +113,15 @@ impl<'a> Flux<'a> {
     }
 }
 
+/// The job goes on after a loss, and has the result of a run without one.
+#[track_caller]
+fn ends_in_the_next_generation(mut running: Running<'_>, job: &Job<'_>) {
+    running.sees_where("generation_launched", "generation", 2);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+}
+
 #[test(unchecked)]
 fn a_job_in_a_flux_instance_survives_a_lost_node(world: &World) {
     let flux = Flux::new(world);
@@ -120,10 +129,7 @@ fn a_job_in_a_flux_instance_survives_a_lost_node(world: &World) {
     let mut running = flux.start(&job);
     running.sees_checkpoint(4);
     flux.loses("n3");
-    running.sees_where("generation_launched", "generation", 2);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    ends_in_the_next_generation(running, &job);
     world.assert_restarted(4, "rebuilt");
     assert_eq!(flux.lines("required"), ["n[1-3]", "n[1-2,4]"], "survivors keep their nodes");
     assert_eq!(world.state()["allocation"]["manager"], "flux");
@@ -139,10 +145,7 @@ fn survivors_take_the_ranks_of_a_lost_node_also_if_these_are_more_for_some(world
     let mut running = flux.start(&job);
     running.sees_checkpoint(4);
     flux.loses("n3");
-    running.sees_where("generation_launched", "generation", 2);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    ends_in_the_next_generation(running, &job);
     let last = flux.lines("jobspecs").pop().unwrap();
     assert!(last.contains(r#""count": 3, "exclusive": true"#), "{last}");
     flux.stop();
@@ -155,10 +158,7 @@ fn a_frozen_node_is_disconnected_so_that_flux_ends_its_job(world: &World) {
     let mut running = flux.start(&job);
     running.sees_checkpoint(4);
     flux.freezes("n3");
-    running.sees_where("generation_launched", "generation", 2);
-    job.go_on();
-    running.ends_with(0);
-    job.assert_result();
+    ends_in_the_next_generation(running, &job);
     assert_eq!(flux.lines("disconnected"), ["n3"]);
     flux.signal("n3", Signal::KILL);
     flux.stop();

@@ -344,7 +344,7 @@ fn differences_of_the_page_are_as_it_says(world: &World) {
         "the array of chunk sizes is NULL",
         "pass SION_CURRENT_BLK and SION_CURRENT_POS",
         "items of 0 bytes: give the size of an item",
-        "has plain streams: the mode says otherwise",
+        "has plain streams, contrary to the mode",
         "900 bytes are wanted, and 800 are left in chunk 2 of task 0",
         "sion_flush: the file was opened to read",
     ] {

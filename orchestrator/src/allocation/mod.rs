@@ -13,6 +13,7 @@
 //! | [`agents`] | the start of agents: message, handshake, logs, one command for many nodes |
 //! | `entry`, `nodes` | what a manager declares and implements |
 //! | `reachable` | whether a machine with a silent agent still answers |
+//! | `watch` | polls a manager for down nodes and the end of the allocation |
 //! | [`record`] | what a successor of the orchestrator needs to know of an allocation |
 
 pub mod agents;
@@ -27,6 +28,7 @@ pub mod record;
 pub mod registry;
 pub mod slurm;
 pub mod ssh;
+mod watch;
 
 pub use agents::start_error::AgentStartError;
 pub use agents::template::{AgentSettings, AgentTemplate};

@@ -55,7 +55,7 @@ pub struct Environment {
     /// The site's file allows `data_plane: plain`.
     pub(super) allows_plain_data: bool,
     variables: BTreeMap<String, String>,
-    /// The nodes that the manager of this environment told when it was asked, with its name.
+    /// The name of the manager of this environment, and the nodes that it answered when it was asked.
     asked_nodes: Option<(&'static str, Vec<NodeName>)>,
 }
 
@@ -170,7 +170,7 @@ impl Environment {
         names.unwrap_or_else(|| self.asked(manager).to_vec())
     }
 
-    /// The nodes that `manager` told when it was asked.
+    /// The answer of `manager`, if it was asked for its nodes.
     fn asked(&self, manager: &ManagerFacts) -> &[NodeName] {
         match &self.asked_nodes {
             Some((name, nodes)) if *name == manager.name => nodes,

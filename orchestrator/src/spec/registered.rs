@@ -168,7 +168,7 @@ pub struct RequeueFacts {
     pub suggested: &'static str,
     /// Checks, before the run begins, whether the manager would run the job with this id again. Blocks.
     pub check: fn(&str) -> Result<(), String>,
-    /// True if a message of the manager says that it does not know the job.
+    /// True for a message of the manager that it does not know the job.
     pub is_unknown_job: fn(&str) -> bool,
 }
 

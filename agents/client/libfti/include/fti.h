@@ -40,7 +40,7 @@ extern "C" {
 #define FTI_WARN 3
 #define FTI_EROR 4
 
-/* what processes tell the head process of their node; there are none, and nobody receives it */
+/* what processes tell the head process of their node; there are none, and no process receives it */
 #define FTI_BASE 990
 #define FTI_CKTW 991
 #define FTI_XORW 992

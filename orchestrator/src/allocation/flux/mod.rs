@@ -11,7 +11,7 @@
 //! | `error` | errors that only Flux has |
 //! | `preflight` | requirements on this machine |
 //! | `query` | queries to Flux's commands, each with a time limit |
-//! | `watch` | polls down nodes and the end of the allocation |
+//! | `watch` | the first poll of down nodes and the end of the allocation |
 //! | `exec` | `flux exec`: starts agents and other commands on nodes |
 
 pub(crate) mod environment;
@@ -37,12 +37,12 @@ use super::entry::{AllocationPreview, ManagerEntry};
 use super::error::AllocationError;
 use super::nodes::{Allocation, RemoteShell};
 use super::record::{AllocationIdentity, AllocationRecord};
+use super::watch::Watch;
 use crate::host::program;
 use crate::spec::{Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount};
 use environment::{Environment, JOB, REMOVED, TASK_JOB, job_of_environment};
 use exec::FluxExec;
 use query::Instance;
-use watch::Watch;
 
 /// A program of flux-core that nothing else has: `flux` is also the name of other programs.
 const OWN_PROGRAM: &str = "flux-python";
@@ -115,9 +115,9 @@ impl Flux {
         let Instance { nodes: brokers, own_node, address: head } = query::instance().await?;
         let logs = AgentLogs::create(&logs)?;
         let program = program::ourselves()?;
-        let watch = Watch::start(&brokers).await?;
+        let (watch, started) = watch::start(&brokers).await?;
         // An instance inside another one numbers its jobs from its own start.
-        let token = Some(watch.started.clone());
+        let token = Some(started);
         let user = given_user.unwrap_or(environment.user);
         let identity = AllocationIdentity { job_id: environment.job_id, token, user, nodes: brokers.clone() };
         let command = FluxExec { nodes: brokers.clone(), head };

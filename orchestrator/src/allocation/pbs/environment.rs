@@ -15,7 +15,7 @@ const NODE_NUMBER: &str = "PBS_NODENUM";
 /// Another value each time that the job is started. Processes of the job authenticate with it to PBS.
 const COOKIE: &str = "PBS_JOBCOOKIE";
 const USER: [&str; 2] = ["USER", "LOGNAME"];
-/// A prefix of the digest of the cookie tells the allocations of a job apart.
+/// A prefix of the digest of the cookie distinguishes the allocations of a job.
 const DIGEST_BYTES: usize = 8;
 
 /// The job of this process, if any.

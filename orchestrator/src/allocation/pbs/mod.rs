@@ -5,7 +5,7 @@
 //! | [`environment`] | the environment of a job |
 //! | `error` | errors that only PBS has |
 //! | [`query`] | queries to PBS's commands, each with a time limit |
-//! | `watch` | polls down nodes and the end of the job |
+//! | `watch` | the first poll of down nodes and the end of the job |
 //! | [`tasks`] | tasks with standard input and output, which PBS does not have |
 //! | `agents` | the step of tasks that starts agents |
 //!
@@ -19,28 +19,26 @@ pub(crate) mod query;
 pub mod tasks;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use std::{env, io};
 
 use futures_util::future::BoxFuture;
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::agents::logs::AgentLogs;
-use super::agents::shared_step::{AgentSteps, StartLimit};
 use super::agents::start_error::AgentStartError;
+use super::agents::step_agents::{RESTART, StepAgents};
 use super::agents::template::AgentTemplate;
 use super::entry::{AllocationPreview, ManagerEntry};
 use super::error::AllocationError;
 use super::nodes::{Allocation, RemoteShell};
-use super::reachable;
 use super::record::{AllocationIdentity, AllocationRecord};
+use super::watch::Watch;
 use crate::host::{program, shell};
 use crate::spec::{
     Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, RequeueFacts, nodes_in_file,
@@ -49,16 +47,9 @@ use agents::TaskStarter;
 use environment::{Environment, JOB, NODE_FILE, allocation_of_environment, directory_name, job_of_environment};
 use error::PbsError;
 use tasks::{Launch, TMRSH};
-use watch::Watch;
 
 /// The commands of PBS that we use.
 const COMMANDS: [&str; 3] = [TMRSH, "qstat", "pbsnodes"];
-/// Time limit for first starts: agents of all nodes at once, on a busy machine.
-const FIRST_START: Duration = Duration::from_secs(60);
-/// Time limit for a restart on a healthy node.
-const RESTART: Duration = Duration::from_secs(15);
-/// Interval at which the end of agents is checked.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Any port will do: nothing is sent.
 const NO_PORT: u16 = 9;
 /// Nodes whose address is looked up until one has one.
@@ -192,9 +183,7 @@ pub struct Pbs {
     own_node: Option<NodeName>,
     watch: Watch,
     launch: Launch,
-    steps: AgentSteps,
-    /// Nodes that had an agent, with its last address if it is known.
-    known: Mutex<BTreeMap<NodeName, Option<SocketAddr>>>,
+    agents: StepAgents,
 }
 
 impl Pbs {
@@ -225,7 +214,7 @@ impl Pbs {
         let directory = logs;
         let logs = AgentLogs::create(&directory)?;
         let program = program::ourselves()?;
-        let watch = Watch::start(&job, &nodes).await?;
+        let watch = watch::start(&job, &nodes).await?;
         let others: Vec<NodeName> = nodes.iter().filter(|node| Some(*node) != own_node.as_ref()).cloned().collect();
         let looked_up = move || address_toward(&others.iter().collect::<Vec<_>>());
         let toward = tokio::task::spawn_blocking(looked_up).await.map_err(|error| {
@@ -233,56 +222,28 @@ impl Pbs {
             PbsError::NoAddress { node: "any".to_owned(), source }
         })??;
         let launch = Launch { program: program.clone(), toward, directory };
-        let steps = AgentSteps::start(TaskStarter { launch: launch.clone() }, program, logs);
+        let starter = TaskStarter { launch: launch.clone() };
+        // A task is started or it is not: nothing is refused for a time.
+        let agents = StepAgents::new(starter, program, logs, || Box::new(|_| None));
         let identity = AllocationIdentity {
             job_id: directory_name(&job),
             token: allocation_of_environment(variable),
             user: given_user.unwrap_or(user),
             nodes,
         };
-        Ok(Pbs { job, identity, own_node, watch, launch, steps, known: Mutex::default() })
+        Ok(Pbs { job, identity, own_node, watch, launch, agents })
     }
 
     async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<AgentReady, AgentStartError> {
         if !self.identity.nodes.contains(node) {
             return Err(AgentStartError::Unknown { node: node.clone() });
         }
-        let before = self.known.lock().get(node).copied();
-        let limit = match before {
-            None => StartLimit { within: FIRST_START, first: true },
-            Some(_) => StartLimit { within: RESTART, first: false },
-        };
-        let started = match before.flatten() {
-            None => self.steps.agent(node, template, limit).await,
-            Some(address) => self.start_again(node, template, limit, address).await,
-        };
-        let ready = started.map_err(|error| match error {
+        self.agents.start(node, template).await.map_err(|error| match error {
             AgentStartError::NotReady { log_line: Some(line), .. } if agents::is_lost(&line, node) => {
                 AgentStartError::NodeLost { node: node.clone(), reason: line }
             }
             error => error,
-        })?;
-        self.known.lock().insert(node.clone(), Some(ready.address));
-        Ok(ready)
-    }
-
-    /// Starts the agent of a node that had one at this address. The machine is probed in the meantime: PBS may not have
-    /// detected its loss.
-    async fn start_again(
-        &self,
-        node: &NodeName,
-        template: &AgentTemplate,
-        limit: StartLimit,
-        address: SocketAddr,
-    ) -> Result<AgentReady, AgentStartError> {
-        let probed = reachable::probe(address).await;
-        tokio::select! {
-            started = self.steps.agent(node, template, limit) => started,
-            () = reachable::wait_until_unreachable(address, probed) => {
-                let reason = format!("no answer from {}, the address of its agent", address.ip());
-                Err(AgentStartError::NodeLost { node: node.clone(), reason })
-            }
-        }
+        })
     }
 }
 
@@ -329,7 +290,7 @@ impl Allocation for Pbs {
     }
 
     fn release(&self) -> Result<(), AllocationError> {
-        self.steps.abandon();
+        self.agents.abandon();
         self.launch.remove_files();
         Ok(())
     }
@@ -352,8 +313,7 @@ impl Allocation for Pbs {
     }
 
     fn adopt_agent(&self, node: &NodeName, _pid: u32) {
-        // Its step belongs to an earlier orchestrator. Whether it is alive is found by its address.
-        self.known.lock().entry(node.clone()).or_insert(None);
+        self.agents.adopt(node);
     }
 
     fn kill_agent(&self, _node: &NodeName) {
@@ -361,12 +321,7 @@ impl Allocation for Pbs {
     }
 
     fn terminate_agents(&self, _agents: &[(NodeName, u32)], patience: Duration) {
-        let begun = Instant::now();
-        while self.steps.are_running() && begun.elapsed() < patience.min(Duration::from_secs(1)) {
-            std::thread::sleep(LOOK_EVERY);
-        }
-        // PBS does not report the end of a task on a lost node.
-        self.steps.abandon();
+        self.agents.terminate(patience);
     }
 
     fn command_prefix(&self, node: &NodeName) -> Vec<String> {

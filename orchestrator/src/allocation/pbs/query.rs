@@ -22,7 +22,7 @@ const TIME: &str = "%a %b %e %H:%M:%S %Y";
 /// States of a node on which nothing runs any more. `offline` is not one of them: PBS starts no new jobs there.
 const DOWN: [&str; 2] = ["down", "unresolvable"];
 
-/// True if a message of one of PBS's commands says that the job does not exist.
+/// True for a message of one of PBS's commands that the job does not exist.
 pub(super) fn is_unknown_job(message: &str) -> bool {
     UNKNOWN_JOB.iter().any(|text| message.contains(text))
 }

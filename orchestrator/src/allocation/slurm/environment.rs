@@ -10,7 +10,6 @@ use crate::allocation::error::AllocationError;
 pub(super) const JOB: [&str; 2] = ["SLURM_JOB_ID", "SLURM_JOBID"];
 pub(super) const NODES: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 pub(super) const COUNTS: [&str; 2] = ["SLURM_JOB_NUM_NODES", "SLURM_NNODES"];
-const USER: [&str; 3] = ["SLURM_JOB_USER", "USER", "LOGNAME"];
 /// The node of a batch script, or of a task; the shell of `salloc` may run outside the allocation.
 pub(super) const OWN_NODE: &str = "SLURMD_NODENAME";
 /// In tasks: the address of the machine on which `srun` runs.
@@ -61,7 +60,6 @@ pub fn restarts_of_environment(variable: impl Fn(&str) -> Option<String>) -> u32
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Environment {
     pub(super) job_id: String,
-    pub(super) user: String,
     pub(crate) nodes: Vec<NodeName>,
     pub(super) own_node: Option<NodeName>,
 }
@@ -74,9 +72,8 @@ impl Environment {
         let job_id = job_of_environment(&variable).ok_or(outside(JOB[0]))?;
         let list = first_of(&NODES, &variable).ok_or(outside(NODES[0]))?;
         let nodes = hostlist::expand(&list)?;
-        let user = first_of(&USER, &variable).unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
         let own_node = first_of(&[OWN_NODE], &variable).map(NodeName::new).filter(|own| nodes.contains(own));
-        Ok(Environment { job_id, user, nodes, own_node })
+        Ok(Environment { job_id, nodes, own_node })
     }
 }
 
@@ -94,15 +91,9 @@ mod tests {
 
     #[test]
     fn reads_job_nodes_and_own_node_of_a_batch_script() {
-        let batch = [
-            ("SLURM_JOB_ID", "17"),
-            ("SLURM_JOB_NODELIST", "n[1-2,4]"),
-            ("SLURM_JOB_USER", "user1"),
-            ("SLURMD_NODENAME", "n1"),
-        ];
+        let batch = [("SLURM_JOB_ID", "17"), ("SLURM_JOB_NODELIST", "n[1-2,4]"), ("SLURMD_NODENAME", "n1")];
         let environment = read(&batch).unwrap();
         assert_eq!(environment.job_id, "17");
-        assert_eq!(environment.user, "user1");
         assert_eq!(environment.nodes, ["n1", "n2", "n4"].map(NodeName::from));
         assert_eq!(environment.own_node, Some("n1".into()));
     }

@@ -6,7 +6,7 @@
 //! | `error` | errors that only Slurm has |
 //! | `preflight` | requirements on this machine |
 //! | `query` | queries to Slurm's commands, each with a time limit |
-//! | `watch` | polls down nodes and the end of the allocation |
+//! | `watch` | the first poll of down nodes and the end of the allocation |
 //! | `agents` | the step of srun that starts agents |
 //! | `remote_shell` | how mpirun starts its daemons on a node |
 //! | [`refusal`] | why Slurm refuses a step, and how long to retry |
@@ -41,12 +41,13 @@ use super::entry::{AllocationPreview, ManagerEntry};
 use super::error::AllocationError;
 use super::nodes::{Allocation, RemoteShell};
 use super::record::{AllocationIdentity, AllocationRecord};
+use super::watch::Watch;
 use crate::host::program;
 use crate::spec::{Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, RequeueFacts};
 use agents::Srun;
 use environment::{COUNTS, Environment, JOB, NODES, REMOVED, job_of_environment, restarts_of_environment};
 use refusal::{Refusal, RetrySchedule};
-use watch::Watch;
+use watch::Watched;
 
 pub use query::{QueryError, down as reported_down};
 
@@ -156,16 +157,15 @@ impl Slurm {
         logs: PathBuf,
         given_user: Option<String>,
     ) -> Result<Self, AllocationError> {
-        let Environment { job_id, user, nodes, own_node } = environment;
+        let Environment { job_id, nodes, own_node } = environment;
         let logs = AgentLogs::create(&logs)?;
         let program = program::ourselves()?;
-        let watch = Watch::start(&job_id, &nodes).await?;
+        let Watched { watch, user: running_as, started } = watch::start(&job_id, &nodes).await?;
         // The variable names the user that submitted the job; the directories belong to the user that runs it.
-        let user = given_user.or_else(|| watch.user()).unwrap_or(user);
+        let user = given_user.unwrap_or(running_as);
         let agents = StepAgents::new(Srun, program, logs, retries);
         // Slurm gives an id again when its controller has lost the job.
-        let token = watch.started();
-        let identity = AllocationIdentity { job_id, token, user, nodes };
+        let identity = AllocationIdentity { job_id, token: started, user, nodes };
         Ok(Slurm { identity, own_node, watch, agents })
     }
 

@@ -126,9 +126,9 @@ impl QueryError {
     }
 
     /// Slurm's words, if they say that the job does not exist.
-    pub(super) fn denial(self) -> Option<String> {
+    pub(super) fn denial(&self) -> Option<String> {
         match self {
-            QueryError::Failed { message, .. } if refusal::is_unknown_job(&message) => Some(message),
+            QueryError::Failed { message, .. } if refusal::is_unknown_job(message) => Some(message.clone()),
             _ => None,
         }
     }

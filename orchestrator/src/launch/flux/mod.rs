@@ -2,7 +2,7 @@
 //!
 //! The job gets exactly the nodes with ranks (`--requires=hosts:`), and a host file with one line a rank
 //! (`--taskmap=hostfile:`) places each rank on its node, so that survivors stay where their files are. Flux does not
-//! tell how single ranks end, so each has a parent that does ([`rank`](super::mpirun::rank)).
+//! report how single ranks end, so each has a parent that does ([`rank`](super::mpirun::rank)).
 //!
 //! A job belongs to the instance, not to `flux run`: if that is killed, the job is cancelled by its name.
 

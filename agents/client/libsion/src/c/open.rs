@@ -133,7 +133,7 @@ fn container(path: &Path, mode: Mode) -> Result<Container> {
     let its = container.key_value();
     if mode.key_value.is_some_and(|wanted| wanted != its) {
         let kind = if its == KeyValue::Inline { "key-value records" } else { "plain streams" };
-        BOUNDARY.note(&format!("{} has {kind}: the mode says otherwise", path.display()));
+        BOUNDARY.note(&format!("{} has {kind}, contrary to the mode", path.display()));
     }
     Ok(container)
 }
