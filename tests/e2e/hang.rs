@@ -22,8 +22,13 @@ fn reports_rank_missing_in_collective_with_stack_and_relaunches(world: &World) {
     job.run(0).prints(&["generation 1 hangs in rank 2", "the application hangs: rank 2 made no call"]);
     job.assert_result();
     for name in ["hang_suspected", "hang"] {
-        let event = world.the(name);
-        assert_eq!(event["ranks"], serde_json::json!([2]), "{event}");
+        // The first one: on a busy machine, a rank of the next generation may be suspected for a moment.
+        let event = &world.all(name)[0];
+        assert_eq!(
+            (&event["generation"], &event["ranks"]),
+            (&serde_json::json!(1), &serde_json::json!([2])),
+            "{event}"
+        );
         let reason = event["reason"].as_str().unwrap();
         assert!(reason.contains("waiting in allgather: ranks 0-1,3"), "{reason}");
     }

@@ -214,6 +214,8 @@ fn agents_and_ranks_are_tasks_of_the_job_and_a_spare_replaces_a_node_that_pbs_ha
         let mut names = fs::read_dir(&logs).unwrap().map(|entry| entry.unwrap().file_name());
         names.all(|name| !name.to_string_lossy().ends_with(".task")).then_some(())
     });
+    // Its only copy is on the node until then.
+    running.sees_where("flushed", "checkpoint", 4);
     pbs.loses(NODES[0]);
     let down = running.sees_event("node_down");
     assert_eq!(down["node"], NODES[0]);
