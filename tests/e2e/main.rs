@@ -111,6 +111,7 @@ mod runbook;
 mod schemes;
 mod scr_files;
 mod scr_scripts;
+mod side_by_side;
 mod signals;
 mod silent_agent;
 mod silent_programs;

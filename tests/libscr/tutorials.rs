@@ -191,6 +191,14 @@ fn the_training_with_pytorch_has_the_same_weights_after_a_loss() {
 }
 
 #[test]
+fn the_rule_of_snakemake_is_continued_and_has_the_same_result() {
+    needs("snakemake");
+    let tutorial = Tutorial::new();
+    tutorial.run("snakemake.md");
+    assert_eq!(source_after_loss(&tutorial, "simulate-run"), "fetched");
+}
+
+#[test]
 fn the_first_job_survives_two_losses_and_continues_after_a_third() {
     let tutorial = Tutorial::new();
     let printed = tutorial.run("first-job.md");

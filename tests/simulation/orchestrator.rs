@@ -447,6 +447,8 @@ impl World {
                 let delay = self.between(2 * MS, 60 * MS);
                 self.after(delay, SimulatedEvent::StartAgent(position(&node).unwrap()));
             }
+            // Its jobs have one step.
+            Action::BorrowNodes { .. } => {}
             Action::AskHalt => {
                 let (mut met, mut silent) = (None, Vec::new());
                 let agents: Vec<NodeName> = self.orchestrator.machine.agents().map(|(node, _)| node.clone()).collect();

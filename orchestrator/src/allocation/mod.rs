@@ -11,6 +11,7 @@
 //! | [`slurm`] | the nodes of the Slurm job of this process |
 //! | [`ssh`] | machines that the spec lists, without a resource manager |
 //! | [`agents`] | the start of agents: message, handshake, logs, one command for many nodes |
+//! | [`lent`] | the part of an allocation that one step of a job has |
 //! | `entry`, `nodes` | what a manager declares and implements |
 //! | `reachable` | whether a machine with a silent agent still answers |
 //! | `watch` | polls a manager for down nodes and the end of the allocation |
@@ -20,6 +21,7 @@ pub mod agents;
 mod entry;
 mod error;
 pub mod flux;
+pub mod lent;
 pub mod local;
 mod nodes;
 pub mod pbs;

@@ -140,6 +140,10 @@ pub trait Allocation: Send + Sync {
     /// for about `patience`.
     fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration);
 
+    /// As [`terminate_agents`](Self::terminate_agents), for some of the nodes: agents of the others go on. By default
+    /// only those end that do so by themselves.
+    fn end_agents(&self, _nodes: &[NodeName], _agents: &[(NodeName, u32)], _patience: Duration) {}
+
     /// The prefix of a command that runs on a node; empty if it can only run here.
     fn command_prefix(&self, _node: &NodeName) -> Vec<String> {
         Vec::new()

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
-use super::job::JobSelection;
+use super::job::StepSelection;
 use super::output::{Style, report};
 use super::running_job::RunningJob;
 use crate::exit;
@@ -37,7 +37,7 @@ Exit codes:
 pub struct CheckpointArgs {
     /// The job
     #[command(flatten)]
-    pub job: JobSelection,
+    pub job: StepSelection,
     /// Only request it
     #[arg(long)]
     pub no_wait: bool,
@@ -51,7 +51,14 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
 }
 
 pub(super) fn run(args: CheckpointArgs, style: Style) -> Result<u8, Failure> {
-    let running = RunningJob::of(&args.job, style)?;
+    let jobs = RunningJob::each_of(&args.job, style)?;
+    if let [first, _, ..] = &jobs[..] {
+        let names: Vec<&str> = jobs.iter().filter_map(|(name, _)| name.as_deref()).collect();
+        return Err(Failure::new(exit::USAGE, "several steps of the job run side by side")
+            .at(first.1.prefix.display())
+            .remedy(format!("name one with `--step`: {}", names.join(", "))));
+    }
+    let Some((_, running)) = jobs.into_iter().next() else { return Ok(exit::FINISHED) };
     let requested = request_of(&running, args.no_wait, args.timeout)?;
     let (state, checkpoint) = requested;
     let fields = json!({"state": state, "checkpoint": checkpoint});

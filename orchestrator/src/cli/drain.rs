@@ -133,39 +133,58 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
         style.warn(&format!("{disabled} has no effect on `holdfast drain`"));
     }
     let roots = args.roots(&environment)?;
-    let (prefix, source) = match roots {
-        Some(roots) => (args.job.prefix(&environment)?, Some(Source::Roots(Box::new(roots)))),
+    let (prefixes, source) = match roots {
+        Some(roots) => (vec![(None, args.job.prefix(&environment)?)], Some(Source::Roots(Box::new(roots)))),
         None => {
-            let prefix = job::prefix_with_state(&args.job, &environment, JobState::read)?;
-            let library = if JobState::read(&prefix)?.is_none() { args.library_job(&environment)? } else { None };
+            let found = job::prefixes_with_state(&args.job.clone().into(), &environment, JobState::read)?;
+            let library = match &found[..] {
+                [(_, only)] if JobState::read(only)?.is_none() => args.library_job(&environment)?,
+                _ => None,
+            };
             match library {
-                Some((prefix, job)) => (prefix, Some(Source::Library(Box::new(job)))),
-                None => (prefix, None),
+                Some((prefix, job)) => (vec![(None, prefix)], Some(Source::Library(Box::new(job)))),
+                None => (found, None),
             }
         }
     };
-    let prefix = prefix.canonicalize().map_err(|error| {
-        Failure::new(exit::UNAVAILABLE, "the prefix directory cannot be used").at(prefix.display()).because(error)
-    })?;
-    let requested = args.checkpoint;
-    if !args.dry_run {
-        prefix_access::refuse_root(
-            &prefix,
-            "give --as-owner and --prefix, or withdraw the permission with `chmod go-w`",
-        )?;
+    let mut steps: Vec<(Option<String>, PathBuf)> = Vec::new();
+    for (name, prefix) in prefixes {
+        let found = prefix.canonicalize().map_err(|error| {
+            Failure::new(exit::UNAVAILABLE, "the prefix directory cannot be used").at(prefix.display()).because(error)
+        })?;
+        if !args.dry_run {
+            prefix_access::refuse_root(
+                &found,
+                "give --as-owner and --prefix, or withdraw the permission with `chmod go-w`",
+            )?;
+        }
+        steps.push((name, found));
     }
+    let requested = args.checkpoint;
     if args.dry_run {
         super::runtime::with_screen(style, async |screen| {
-            standalone::preview(&prefix, source, requested, &screen).await.map(Previewed).map_err(failed)
+            let mut found = Vec::new();
+            for (name, prefix) in steps {
+                let preview = standalone::preview(&prefix, source.clone(), requested, &screen).await;
+                found.push((name, preview.map(Previewed).map_err(failed)?));
+            }
+            Ok(OfSteps(found))
         })?;
         return Ok(exit::FINISHED);
     }
+    // Of steps that ran side by side, the last one that is drained releases the nodes.
+    let beside: Vec<PathBuf> = steps.iter().map(|(_, prefix)| prefix.clone()).collect();
     let (report, _) = super::runtime::with_screen(style, async |screen| {
-        let drained = match source {
-            Some(source) => standalone::of_source(&prefix, source, requested, &screen).await.map(Some),
-            None => standalone::of_prefix(&prefix, requested, &screen).await,
-        };
-        drained.map(Drained).map_err(failed)
+        let mut found = Vec::new();
+        for (name, prefix) in steps {
+            let others: Vec<PathBuf> = beside.iter().filter(|other| **other != prefix).cloned().collect();
+            let drained = match source.clone() {
+                Some(source) => standalone::of_source(&prefix, source, requested, &screen).await.map(Some),
+                None => standalone::of_prefix(&prefix, &others, requested, &screen).await,
+            };
+            found.push((name, drained.map(Drained).map_err(failed)?));
+        }
+        Ok(OfSteps(found))
     })?;
     if style == Style::Quiet && report.exit_code() != exit::FINISHED {
         // Nothing else shows why: the report is not printed.
@@ -174,6 +193,42 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
         return Err(Failure::new(report.exit_code(), String::from_utf8_lossy(&text).trim_end()));
     }
     Ok(report.exit_code())
+}
+
+/// The results for the steps of a job, each with its name; for one without, that of the job.
+struct OfSteps<R>(Vec<(Option<String>, R)>);
+
+impl<R: Report> Report for OfSteps<R> {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        for (name, result) in &self.0 {
+            if let Some(name) = name.as_ref().filter(|_| self.0.len() > 1) {
+                writeln!(to, "step {name}:")?;
+            }
+            result.human(to)?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let mut document = self.0.first().map(|(_, first)| first.json()).unwrap_or_default();
+        if self.0.len() > 1 {
+            let step = |(name, result): &(Option<String>, R)| {
+                let mut result = result.json();
+                result.as_object_mut().map(|fields| fields.remove("version"));
+                json!({"name": name, "result": result})
+            };
+            document["steps"] = self.0.iter().map(step).collect();
+        }
+        document
+    }
+}
+
+impl OfSteps<Drained> {
+    /// That of the first step whose drain did not succeed.
+    fn exit_code(&self) -> u8 {
+        let codes = self.0.iter().map(|(_, drained)| drained.exit_code());
+        codes.into_iter().find(|code| *code != exit::FINISHED).unwrap_or(exit::FINISHED)
+    }
 }
 
 pub(super) fn failed(error: StandaloneError) -> Failure {

@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Local};
 use holdfast_model::{HaltChange, HaltCondition, HaltState};
+use serde_json::json;
 
 use super::failure::Failure;
-use super::job::JobSelection;
+use super::job::StepSelection;
 use super::output::{Style, printable, report};
 use super::running_job::RunningJob;
 use crate::exit;
@@ -17,7 +18,8 @@ use crate::spec::quantity;
 /// List, set and remove the conditions under which a running job stops
 ///
 /// Conditions are checked when a checkpoint completes and before each launch. If one holds, the job saves the
-/// checkpoint and ends with exit code 75, so that another allocation can continue.
+/// checkpoint and ends with exit code 75, so that another allocation can continue. Of steps that run side by side, all
+/// are halted, or that of `--step`; no further step begins.
 #[derive(Clone, Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct HaltArgs {
@@ -34,7 +36,7 @@ pub enum HaltCommand {
 Examples:
   holdfast halt list job.yaml
   holdfast halt list --json --prefix ./heat-run")]
-    List(JobSelection),
+    List(StepSelection),
     /// Set conditions; others are not changed
     Set(HaltSetArgs),
     /// Remove conditions
@@ -49,11 +51,12 @@ Examples:
   holdfast halt set --immediate job.yaml                  without a checkpoint
   holdfast halt set --checkpoints 3 job.yaml              after three more checkpoints
   holdfast halt set --before 2026-11-20T18:00 --seconds 10min job.yaml
+  holdfast halt set --now --step member-3 job.yaml        one of several steps that run side by side
   holdfast halt set --dry-run --after 2026-11-20T18:00:00Z job.yaml")]
 pub struct HaltSetArgs {
     /// The job
     #[command(flatten)]
-    pub job: JobSelection,
+    pub job: StepSelection,
     #[command(flatten)]
     conditions: TypedConditions,
     /// Show what would be set; change nothing
@@ -112,7 +115,7 @@ Examples:
 pub struct HaltUnsetArgs {
     /// The job
     #[command(flatten)]
-    pub job: JobSelection,
+    pub job: StepSelection,
     #[command(flatten)]
     which: TypedUnset,
     /// Show what would be removed; change nothing
@@ -179,8 +182,40 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
             (&unset.job, Some(HaltChange { unset: unset.conditions(), ..HaltChange::default() }), unset.dry_run)
         }
     };
-    let running = RunningJob::of(job, style)?;
-    if change.as_ref().is_some_and(|change| change.checkpoints_left.is_some()) {
+    let jobs = RunningJob::each_of(job, style)?;
+    let mut found = Vec::new();
+    for (name, running) in &jobs {
+        found.push((name.clone(), halt(running, change.as_ref(), dry_run)?));
+    }
+    let would = change.filter(|_| dry_run);
+    let fields_of = |halted: &Halted| serde_json::to_value(&halted.state).unwrap_or_default();
+    let mut fields = found.first().map(|(_, first)| fields_of(first)).unwrap_or_default();
+    if found.len() > 1 {
+        let step = |(name, halted): &(Option<String>, Halted)| json!({"name": name, "result": fields_of(halted)});
+        fields["steps"] = found.iter().map(step).collect();
+    }
+    style.result(&report(fields, |to| {
+        for (name, halted) in &found {
+            if let Some(name) = name.as_ref().filter(|_| found.len() > 1) {
+                writeln!(to, "step {name}:")?;
+            }
+            write_halt(to, &halted.state, would.as_ref(), (halted.moment, halted.has_orchestrator))?;
+        }
+        Ok(())
+    }))?;
+    Ok(exit::FINISHED)
+}
+
+/// The conditions of a step, when they were read or changed.
+struct Halted {
+    state: HaltState,
+    moment: HaltMoment,
+    has_orchestrator: bool,
+}
+
+/// Reads the conditions of a running step, or changes them.
+fn halt(running: &RunningJob, change: Option<&HaltChange>, dry_run: bool) -> Result<Halted, Failure> {
+    if change.is_some_and(|change| change.checkpoints_left.is_some()) {
         running.refuse_with_pairs(
             "`--checkpoints` has no effect on a job with pairs: it ends when all pairs are finished, or at once",
             "write `--now`, or give a time with `--after` or `--before`",
@@ -188,17 +223,15 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
     }
     let has_pairs = running.state.pairs.is_some();
     // A dry run also needs a running job, but changes nothing.
-    let sent = change.clone().filter(|_| !dry_run);
+    let sent = change.cloned().filter(|_| !dry_run);
     let has_orchestrator = running.has_orchestrator;
-    let moment = match (has_pairs, change.as_ref().is_some_and(|change| change.immediate && has_orchestrator)) {
+    let moment = match (has_pairs, change.is_some_and(|change| change.immediate && has_orchestrator)) {
         (true, _) => HaltMoment::Now,
         (false, true) => HaltMoment::WithoutCheckpoint,
         (false, false) => HaltMoment::NextCheckpoint,
     };
     let state = super::runtime::block_on(running.halt(sent))??;
-    let (fields, would) = (serde_json::to_value(&state).unwrap_or_default(), change.filter(|_| dry_run));
-    style.result(&report(fields, |to| write_halt(to, &state, would.as_ref(), (moment, has_orchestrator))))?;
-    Ok(exit::FINISHED)
+    Ok(Halted { state, moment, has_orchestrator })
 }
 
 /// When the job ends that the user halts.

@@ -74,6 +74,22 @@ impl JobSelection {
     }
 }
 
+/// The job that a command is about, or one step of it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StepSelection {
+    #[command(flatten)]
+    pub job: JobSelection,
+    /// The step, in a job of several [default: that which runs]
+    #[arg(long, value_name = "NAME")]
+    pub step: Option<String>,
+}
+
+impl From<JobSelection> for StepSelection {
+    fn from(job: JobSelection) -> Self {
+        StepSelection { job, step: None }
+    }
+}
+
 /// The steps of the job: name and prefix directory of each. None for a job of one step.
 pub(super) fn steps(
     selection: &JobSelection,
@@ -87,23 +103,48 @@ pub(super) fn steps(
     }
 }
 
-/// The prefix directory with the job's state. In a job of several steps, that of the step that runs or that left data.
-pub(super) fn prefix_with_state(
-    selection: &JobSelection,
+/// The prefix directories with a state of the job that has not ended, each with the name of its step; that of the last
+/// step that ran if all have ended. At least one: in a job of one step, that of the job.
+pub(super) fn prefixes_with_state(
+    StepSelection { job, step }: &StepSelection,
     environment: &Environment,
     read: impl Fn(&Path) -> Result<Option<JobState>, StateError>,
-) -> Result<PathBuf, Failure> {
-    let prefix = selection.prefix(environment)?;
-    let mut candidates = vec![prefix.clone()];
-    candidates.extend(steps(selection, environment, &prefix)?.into_iter().map(|(_, prefix)| prefix));
-    let mut known = None;
+) -> Result<Vec<(Option<String>, PathBuf)>, Failure> {
+    let prefix = job.prefix(environment)?;
+    let steps = steps(job, environment, &prefix)?;
+    if let Some(name) = step {
+        let names: Vec<&str> = steps.iter().map(|(name, _)| name.as_str()).collect();
+        let remedy = match names[..] {
+            [] => "the job has one step: leave out `--step`".to_owned(),
+            _ => format!("steps: {}", names.join(", ")),
+        };
+        let unknown = || Failure::new(exit::USAGE, format!("there is no step {name}")).remedy(remedy);
+        let found = steps.iter().find(|(known, _)| known == name).ok_or_else(unknown)?;
+        return Ok(vec![(Some(found.0.clone()), found.1.clone())]);
+    }
+    let of_job = (None, prefix.clone());
+    let candidates =
+        std::iter::once(of_job.clone()).chain(steps.into_iter().map(|(name, prefix)| (Some(name), prefix)));
+    let (mut found, mut last) = (Vec::new(), of_job);
     for candidate in candidates {
-        match read(&candidate)? {
-            Some(state) if !matches!(state.stage, Stage::Finished { .. }) => return Ok(candidate),
-            // The last step that ran.
-            Some(_) => known = Some(candidate),
+        match read(&candidate.1)? {
+            Some(state) if !matches!(state.stage, Stage::Finished { .. }) => found.push(candidate),
+            Some(_) => last = candidate,
             None => {}
         }
     }
-    Ok(known.unwrap_or(prefix))
+    if found.is_empty() {
+        found.push(last);
+    }
+    Ok(found)
+}
+
+/// The first of [`prefixes_with_state`].
+pub(super) fn prefix_with_state(
+    selection: &StepSelection,
+    environment: &Environment,
+    read: impl Fn(&Path) -> Result<Option<JobState>, StateError>,
+) -> Result<PathBuf, Failure> {
+    let found = prefixes_with_state(selection, environment, read)?;
+    Ok(found.into_iter().next().map(|(_, prefix)| prefix).unwrap_or_default())
 }

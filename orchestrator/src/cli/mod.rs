@@ -65,7 +65,7 @@ pub use drain::DrainArgs;
 pub use example::{ExampleArgs, ExampleCommand};
 pub use failure::Failure;
 pub use halt::{HaltArgs, HaltCommand, HaltSetArgs, HaltUnsetArgs};
-pub use job::JobSelection;
+pub use job::{JobSelection, StepSelection};
 pub use output::{JSON_VERSION, Report, Style, document, printable};
 pub use run::RunArgs;
 pub use status::StatusArgs;

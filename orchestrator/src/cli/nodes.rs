@@ -1,7 +1,7 @@
 //! `holdfast nodes`: the nodes of a running job, and which of them the user excludes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use holdfast_core::hostlist;
@@ -16,7 +16,7 @@ use super::status::{NodeLine, Status};
 use crate::exit;
 use crate::job::excluded_nodes::{NodeRequest, NodeRequests};
 use crate::job::state::{JobState, Stage};
-use crate::relaunch::Exclusion;
+use crate::relaunch::{Exclusion, Explanation};
 use crate::spec::Environment;
 
 /// How long the command waits for the orchestrator to take a change up.
@@ -112,7 +112,7 @@ pub(super) fn run(args: NodesArgs, style: Style) -> Result<u8, Failure> {
 }
 
 fn list(job: &JobSelection, style: Style) -> Result<u8, Failure> {
-    let (job, _) = RunningJob::to_show(job, &job.environment(style)?)?;
+    let (job, _) = RunningJob::to_show(&job.clone().into(), &job.environment(style)?)?;
     let health = super::runtime::block_on(job.health())?;
     let explanation = job.state.explain();
     let nodes = Status::of_nodes(job, explanation, health).nodes();
@@ -174,7 +174,9 @@ pub(super) fn request_for(
     request: &NodeRequest,
     dry_run: bool,
 ) -> Result<Option<BTreeSet<NodeName>>, Failure> {
-    let running = RunningJob::in_environment(selection, environment)?;
+    let jobs: Vec<RunningJob> =
+        RunningJob::each_in(&selection.clone().into(), environment)?.into_iter().map(|(_, job)| job).collect();
+    let Some(running) = jobs.first() else { return Ok(None) };
     if running.state.stage != Stage::Running {
         return Err(running.not_running());
     }
@@ -192,19 +194,16 @@ pub(super) fn request_for(
         return Ok(None);
     }
     let requests: BTreeMap<_, _> = named.iter().map(|node| (node.clone(), request.clone())).collect();
-    NodeRequests::add(&job_prefix(selection, &running, environment)?, &running.state.agents.job_id, requests)?;
-    Ok(if running.has_orchestrator { taken_up(&running, named, request) } else { None })
+    NodeRequests::add(&job_prefix(selection, running, environment)?, &running.state.agents.job_id, requests)?;
+    let prefixes: Vec<PathBuf> = jobs.iter().map(|job| job.prefix.clone()).collect();
+    Ok(if running.has_orchestrator { taken_up(&prefixes, named, request) } else { None })
 }
 
-/// The prefix directory of the job, in which those of its steps are.
+/// The prefix directory of the job. Without a spec, that of a step may be given.
 fn job_prefix(selection: &JobSelection, running: &RunningJob, environment: &Environment) -> Result<PathBuf, Failure> {
-    let prefix = selection.prefix(environment)?;
-    // Without a spec, the directory of a step may be given.
-    let is_step = running.state.agents.prefixes.len() > 1
-        && prefix.canonicalize().is_ok_and(|prefix| running.state.agents.prefixes.contains(&prefix));
-    Ok(match prefix.canonicalize().ok().as_deref().and_then(Path::parent) {
-        Some(above) if is_step => above.to_owned(),
-        _ => prefix,
+    Ok(match &running.state.job_prefix {
+        Some(of_job) => of_job.clone(),
+        None => selection.prefix(environment)?,
     })
 }
 
@@ -216,28 +215,30 @@ fn list_text<'a>(nodes: impl IntoIterator<Item = &'a NodeName>) -> String {
     }
 }
 
-/// Waits until the state of the job shows the request for these nodes. Returns those that keep their ranks although
-/// these were to be moved at once; `None` if it is not shown.
-fn taken_up(running: &RunningJob, nodes: &BTreeSet<NodeName>, request: &NodeRequest) -> Option<BTreeSet<NodeName>> {
+/// Waits until the states of the steps that run show the request for these nodes. Returns those that keep their ranks
+/// although these were to be moved at once; `None` if it is not shown. A node that no step has needs no wait: the job
+/// reads the request before it lends the node.
+fn taken_up(prefixes: &[PathBuf], nodes: &BTreeSet<NodeName>, request: &NodeRequest) -> Option<BTreeSet<NodeName>> {
     let begun = Instant::now();
     loop {
-        let state = JobState::read(&running.prefix).ok().flatten();
-        let explanation = state.as_ref().and_then(JobState::explain);
+        let states: Vec<JobState> =
+            prefixes.iter().filter_map(|prefix| JobState::read(prefix).ok().flatten()).collect();
+        let running = states.iter().filter(|state| state.stage == Stage::Running);
+        let explanations: Vec<Explanation> = running.filter_map(JobState::explain).collect();
+        let known = || explanations.iter().flat_map(|explanation| &explanation.nodes);
         let shown = |node: &NodeName| {
-            let explained = explanation.iter().flat_map(|explanation| &explanation.nodes);
-            let excluded = explained.filter(|known| known.node == *node).find_map(|known| known.excluded.clone());
+            let is_free = known().all(|known| known.node != *node);
+            let excluded = known().filter(|known| known.node == *node).find_map(|known| known.excluded.clone());
             match request {
-                NodeRequest::Exclude(exclusion) => excluded.as_ref() == Some(exclusion),
+                NodeRequest::Exclude(exclusion) => is_free || excluded.as_ref() == Some(exclusion),
                 NodeRequest::Include => excluded.is_none(),
             }
         };
-        if let Some(explanation) = &explanation
-            && nodes.iter().all(shown)
-        {
-            let delayed = explanation.nodes.iter().filter(|known| known.keeps_ranks && nodes.contains(&known.node));
+        if !explanations.is_empty() && nodes.iter().all(shown) {
+            let delayed = known().filter(|known| known.keeps_ranks && nodes.contains(&known.node));
             return Some(delayed.map(|known| known.node.clone()).collect());
         }
-        let is_over = state.is_none_or(|state| state.stage != Stage::Running);
+        let is_over = states.iter().all(|state| state.stage != Stage::Running);
         if is_over || begun.elapsed() >= TAKEN_UP_WITHIN {
             return None;
         }

@@ -181,7 +181,7 @@ fn env(args: &EnvArgs, style: Style) -> Result<u8, Failure> {
 
 /// The job, which must run pairs.
 fn running(job: &JobSelection, style: Style) -> Result<RunningJob, Failure> {
-    let running = RunningJob::of(job, style)?;
+    let running = RunningJob::of(&job.clone().into(), style)?;
     match running.state.has_pairs() {
         true => Ok(running),
         false if running.state.pairs.is_some() => Err(running.not_running()),

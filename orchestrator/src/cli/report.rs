@@ -8,7 +8,7 @@ use holdfast_model::Timestamp;
 use serde_json::json;
 
 use super::failure::Failure;
-use super::job::JobSelection;
+use super::job::StepSelection;
 use super::output::{PrintableLines, Style, printable, report};
 use super::running_job::RunningJob;
 use super::status::stage_text;
@@ -44,21 +44,21 @@ Exit codes:
 pub struct ReportArgs {
     /// The job
     #[command(flatten)]
-    pub job: JobSelection,
+    pub job: StepSelection,
     /// Write the report as a page for a browser into this file, which is replaced
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &ReportArgs, style: Style) -> Result<u8, Failure> {
-    let environment = args.job.environment(style)?;
+    let environment = args.job.job.environment(style)?;
     let (job, _) = RunningJob::to_show(&args.job, &environment)?;
     let Some(of_job) = of_step(&job)? else {
         return Err(Failure::new(exit::UNAVAILABLE, "there is no event log of a run")
             .at(job.prefix.display())
             .remedy("it is written unless SCR_LOG_ENABLE is 0"));
     };
-    let steps = super::job::steps(&args.job, &environment, &args.job.prefix(&environment)?)?;
+    let steps = super::job::steps(&args.job.job, &environment, &args.job.job.prefix(&environment)?)?;
     let steps = steps.into_iter().map(|(name, prefix)| reported(name, prefix)).collect::<Result<Vec<_>, _>>()?;
     if let Some(file) = &args.html {
         let written = durable::replace(file, CreationMode::Umask, page(&of_job, &steps).as_bytes());

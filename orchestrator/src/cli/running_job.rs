@@ -13,7 +13,7 @@ use holdfast_wire::agent::{CheckpointRequest, Health, PollRequest, RequestedChec
 use holdfast_wire::pairs::{CommandRequest, PairsSync};
 
 use super::failure::Failure;
-use super::job::{self, JobSelection};
+use super::job::{self, StepSelection};
 use super::output::Style;
 use crate::exit;
 use crate::fleet::{AgentClient, RequestError};
@@ -43,17 +43,42 @@ pub(super) struct RunningJob {
 pub(super) struct StepStatus {
     pub(super) name: String,
     /// `None` if it was never begun.
-    pub(super) stage: Option<Stage>,
+    pub(super) state: Option<JobState>,
+}
+
+impl StepStatus {
+    pub(super) fn stage(&self) -> Option<&Stage> {
+        self.state.as_ref().map(|state| &state.stage)
+    }
 }
 
 impl RunningJob {
     /// The job that the arguments select.
-    pub(super) fn of(selection: &JobSelection, output: Style) -> Result<Self, Failure> {
-        RunningJob::in_environment(selection, &selection.environment(output)?)
+    pub(super) fn of(selection: &StepSelection, output: Style) -> Result<Self, Failure> {
+        RunningJob::in_environment(selection, &selection.job.environment(output)?)
+    }
+
+    /// As [`of`](Self::of), all steps that run side by side, each with its name.
+    pub(super) fn each_of(selection: &StepSelection, output: Style) -> Result<Vec<(Option<String>, Self)>, Failure> {
+        RunningJob::each_in(selection, &selection.job.environment(output)?)
+    }
+
+    /// As [`each_of`](Self::each_of), in an environment that was read before.
+    pub(super) fn each_in(
+        selection: &StepSelection,
+        environment: &Environment,
+    ) -> Result<Vec<(Option<String>, Self)>, Failure> {
+        let found = job::prefixes_with_state(selection, environment, JobState::read)?.into_iter();
+        let jobs = found.map(|(name, prefix)| Ok((name, RunningJob::in_prefix(prefix)?)));
+        let jobs = jobs.collect::<Result<Vec<_>, Failure>>()?;
+        // Others hold nodes, but have ended.
+        let runs = |(_, job): &(Option<String>, Self)| job.state.stage == Stage::Running;
+        let any = jobs.iter().any(runs);
+        Ok(jobs.into_iter().filter(|job| !any || runs(job)).collect())
     }
 
     /// As [`of`](Self::of), in an environment that was read before.
-    pub(super) fn in_environment(selection: &JobSelection, environment: &Environment) -> Result<Self, Failure> {
+    pub(super) fn in_environment(selection: &StepSelection, environment: &Environment) -> Result<Self, Failure> {
         // Refuses a state that is not ours.
         let prefix = job::prefix_with_state(selection, environment, JobState::read)?;
         RunningJob::in_prefix(prefix)
@@ -62,13 +87,13 @@ impl RunningJob {
     /// As [`of`](Self::of), with the states of the steps of a job of several; also the job of another user who
     /// permitted a group of this user to see its status.
     pub(super) fn to_show(
-        selection: &JobSelection,
+        selection: &StepSelection,
         environment: &Environment,
     ) -> Result<(Self, Vec<StepStatus>), Failure> {
         let read = |prefix: &Path| Ok(JobState::read_to_show(prefix)?.map(|(state, _)| state));
         let job = RunningJob::in_prefix(job::prefix_with_state(selection, environment, read)?)?;
-        let steps = job::steps(selection, environment, &selection.prefix(environment)?)?.into_iter();
-        let steps = steps.map(|(name, prefix)| Ok(StepStatus { name, stage: read(&prefix)?.map(|state| state.stage) }));
+        let steps = job::steps(&selection.job, environment, &selection.job.prefix(environment)?)?.into_iter();
+        let steps = steps.map(|(name, prefix)| Ok(StepStatus { name, state: read(&prefix)? }));
         Ok((job, steps.collect::<Result<_, StateError>>()?))
     }
 

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use chrono::{DateTime, Local};
+use holdfast_core::hostlist;
 use holdfast_core::prefix::outputs;
 use holdfast_core::store::{self, DirectoryName};
 use holdfast_model::{CheckpointId, HaltState, NodeName};
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::checkpoint::duration;
 use super::failure::Failure;
-use super::job::JobSelection;
+use super::job::StepSelection;
 use super::output::{Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
 use crate::events::report::{from_beginning, local_time};
@@ -26,10 +27,10 @@ use crate::events::{
 };
 use crate::exit;
 use crate::fleet::clock::unix_now;
-use crate::job::state::{PairsState, Stage};
+use crate::job::state::{JobState, PairsState, Stage};
 use crate::pairs::Overview;
-use crate::relaunch::Explanation;
 use crate::relaunch::explain::{Activity, NodeCondition, NodeExplanation};
+use crate::relaunch::{Explanation, Snapshot};
 use crate::spec::Environment;
 use crate::spec::quantity::format_duration;
 use crate::spec::value_kinds::spelling;
@@ -40,6 +41,7 @@ use crate::spec::value_kinds::spelling;
 Examples:
   holdfast status job.yaml
   holdfast status --json --prefix ./heat-run
+  holdfast status --step simulate job.yaml          of a step, where several run side by side
   holdfast status --watch job.yaml                  show it again each second, until the job has ended
   holdfast status --wait flushed job.yaml           return when the newest checkpoint is in the prefix directory
   holdfast status --wait finished --timeout 1h      return when the job has ended
@@ -52,7 +54,7 @@ what `--wait` waits for did not happen before the end of the job or the timeout;
 pub struct StatusArgs {
     /// The job
     #[command(flatten)]
-    pub job: JobSelection,
+    pub job: StepSelection,
     /// Show it again each second, until the job has ended
     #[arg(long, conflicts_with = "wait")]
     pub watch: bool,
@@ -89,7 +91,7 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
             .remedy("call `holdfast status --json` again and again, or read the event log"));
     }
     let begun = Instant::now();
-    let environment = args.job.environment(style)?;
+    let environment = args.job.job.environment(style)?;
     loop {
         let status = look(&args.job, &environment)?;
         if let Some(reason) = &status.unread {
@@ -123,7 +125,7 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// There is no job, or neither an orchestrator nor an agent of it is left although it has not ended.
-pub(super) fn look(selection: &JobSelection, environment: &Environment) -> Result<Status, Failure> {
+pub(super) fn look(selection: &StepSelection, environment: &Environment) -> Result<Status, Failure> {
     let (job, steps) = RunningJob::to_show(selection, environment)?;
     let (health, halt) = super::runtime::block_on(async { (job.health().await, job.halt(None).await.ok()) })?;
     if health.is_empty() && !job.has_orchestrator && job.state.stage == Stage::Running {
@@ -375,6 +377,16 @@ impl Status {
     }
 }
 
+/// How a step is: what a step that runs does, with which nodes.
+fn step_text(step: &StepStatus) -> String {
+    let stage = stage_text(step.stage(), false);
+    let Some(state) = step.state.as_ref().filter(|state| state.stage == Stage::Running) else { return stage };
+    let Some(snapshot) = &state.snapshot else { return stage };
+    let nodes: Vec<NodeName> = snapshot.lent().cloned().collect();
+    let newest = snapshot.newest().map_or_else(|| "no checkpoint yet".to_owned(), |id| format!("checkpoint {id}"));
+    format!("{stage}, generation {}, {newest}, nodes {}", state.generation(), hostlist::compress(&nodes))
+}
+
 fn stage_name(stage: Option<&Stage>) -> &'static str {
     match stage {
         None => "not_started",
@@ -430,7 +442,7 @@ impl Report for Status {
             writeln!(to, "nodes {nodes}: {}", virtual_text(nodes))?;
         }
         for step in &self.steps {
-            writeln!(to, "step {}: {}", step.name, stage_text(step.stage.as_ref(), false))?;
+            writeln!(to, "step {}: {}", step.name, step_text(step))?;
         }
         if let Stage::Finished { message, .. } | Stage::Kept { message, .. } = &state.stage {
             writeln!(to, "{}", printable(message))?;
@@ -538,12 +550,15 @@ impl Report for Status {
     fn json(&self) -> Value {
         let state = &self.job.state;
         let step = |step: &StepStatus| {
-            let stage = step.stage.as_ref();
+            let (stage, snapshot) = (step.stage(), step.state.as_ref().and_then(|state| state.snapshot.as_ref()));
             json!({
                 "name": step.name,
                 "stage": stage_name(stage),
                 "exit_code": exit_code(stage),
                 "outcome": outcome(stage),
+                "generation": step.state.as_ref().map(JobState::generation),
+                "checkpoint": snapshot.and_then(Snapshot::newest),
+                "nodes": snapshot.map(|snapshot| snapshot.lent().collect::<Vec<_>>()),
             })
         };
         document(json!({

@@ -20,7 +20,7 @@ pub const FILE: &str = "events.jsonl";
 
 /// The schema version of the lines: `major.minor`. A new minor version adds events or fields; a new major version may
 /// change everything except the name of this field, `v`.
-pub const SCHEMA: &str = "1.19";
+pub const SCHEMA: &str = "1.20";
 
 /// Maximum number of lines that wait to be written: several times those of a relaunch of thousands of nodes.
 const WAITING_LINES: usize = 1 << 17;

@@ -71,6 +71,8 @@ pub struct Screen {
     errors: Arc<Writer>,
     /// Writes to standard output. The same writer if both are the same file, so that the order of lines is kept.
     output: Arc<Writer>,
+    /// The step whose lines these are, where several run side by side.
+    step: Option<Arc<str>>,
     turns: Arc<Turns>,
     accounts: Arc<Accounts>,
     long_work: Arc<Mutex<LongWork>>,
@@ -101,10 +103,24 @@ impl Screen {
             is_live,
             errors,
             output,
+            step: None,
             turns: Arc::default(),
             accounts: Arc::default(),
             long_work: Arc::default(),
         })
+    }
+
+    /// The same screen for a step that runs beside others: its name is in front of its lines, and its output does not
+    /// wait for theirs.
+    pub fn of_step(&self, name: &str) -> Self {
+        Screen { step: Some(name.into()), ..self.clone() }
+    }
+
+    /// Removes the step from the live view.
+    pub fn step_ended(&self) {
+        if self.is_live {
+            self.errors.update_view(|queue| queue.remove_view(&self.step));
+        }
     }
 
     /// Shows an event, if it has a sentence.
@@ -116,7 +132,11 @@ impl Screen {
 
     pub fn line(&self, text: &str) {
         if !self.style.quiet || text.contains("warning: ") {
-            self.errors.push(Message::Line(Self::dated(text)));
+            let line = match &self.step {
+                Some(step) => Self::dated(&format!("{step}: {text}")),
+                None => Self::dated(text),
+            };
+            self.errors.push(Message::Line(line));
         }
     }
 
@@ -128,7 +148,7 @@ impl Screen {
     /// Shows the state of the job.
     pub fn show(&self, view: View) {
         if self.is_live {
-            self.errors.update_view(|queue| queue.set_view(view));
+            self.errors.update_view(|queue| queue.set_view(&self.step, view));
         }
     }
 
@@ -145,7 +165,11 @@ impl Screen {
 
     /// The turn of a new generation, whose output is in the files of this directory, after those of all earlier ones.
     pub fn output_turn(&self, directory: &Path) -> OutputTurn {
-        OutputTurn { turn: self.turns.take(), account: self.accounts.open(directory), screen: self.clone() }
+        OutputTurn {
+            turn: self.turns.take(self.step.clone()),
+            account: self.accounts.open(directory),
+            screen: self.clone(),
+        }
     }
 
     /// Removes the live view, writes the result of the command to standard output, and waits until everything is
@@ -266,7 +290,11 @@ impl OutputTurn {
                 writer.push(Message::Output(OutputText { stream, text, account, bytes }));
             };
             for line in lines {
-                let label = if style.labels { format!("[{}] ", line.rank) } else { String::new() };
+                let label = match (style.labels, &self.screen.step) {
+                    (true, Some(step)) => format!("[{step} {}] ", line.rank),
+                    (true, None) => format!("[{}] ", line.rank),
+                    (false, _) => String::new(),
+                };
                 if !text.is_empty() && text.len() + label.len() + line.text.len() >= OUTPUT_AT_ONCE {
                     push(&mut text, &mut bytes);
                 }

@@ -49,6 +49,10 @@ impl LogEvent {
                 }
             }
             LogEvent::NodeIncluded { node } => format!("{node} is no longer excluded"),
+            LogEvent::NodesLent { nodes } => format!("the job lends this step {}", nodes_text(nodes)),
+            LogEvent::NodesAwaited { left, needed } => {
+                format!("too few nodes are left ({left} of {needed}): waiting for those of other steps")
+            }
             LogEvent::ExclusionDelayed { nodes, left, needed } => format!(
                 "warning: the ranks on {} go on: only {left} other nodes are left, and a launch needs {needed}",
                 nodes_text(nodes)

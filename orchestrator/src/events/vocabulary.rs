@@ -194,6 +194,18 @@ vocabulary! {
         /// Nodes that a launch needs.
         needed: u32,
     },
+    /// The job, whose steps run side by side, lends a step more of its nodes. Since 1.20.
+    NodesLent {
+        /// Their names.
+        nodes: Vec<NodeName>,
+    },
+    /// A step has too few nodes, and waits for those of other steps. Since 1.20.
+    NodesAwaited {
+        /// Nodes that are left.
+        left: u32,
+        /// Nodes that a launch needs.
+        needed: u32,
+    },
     /// The user excluded nodes that are not in the allocation.
     UnknownNodesExcluded {
         /// Their names.

@@ -434,6 +434,24 @@ impl AgentSupervisor {
 
     /// Ends all agents, and kills those that do not end. With `remove` they remove their directories.
     pub async fn end_all(&mut self, remove: bool) {
+        let (known, _) = self.stop_all(remove).await;
+        let allocation = Arc::clone(&self.allocation);
+        let ended = tokio::task::spawn_blocking(move || allocation.terminate_agents(&known, STOP_WITHIN));
+        let _ = ended.await;
+    }
+
+    /// As [`end_all`](Self::end_all), where this supervisor has the agents of `nodes` only, and others of the
+    /// allocation go on. Returns the nodes whose agents have ended.
+    pub async fn end_lent(&mut self, nodes: Vec<NodeName>, remove: bool) -> BTreeSet<NodeName> {
+        let (known, stopped) = self.stop_all(remove).await;
+        let allocation = Arc::clone(&self.allocation);
+        let ended = tokio::task::spawn_blocking(move || allocation.end_agents(&nodes, &known, STOP_WITHIN));
+        let _ = ended.await;
+        stopped
+    }
+
+    /// Has all agents end; returns those that were known, and the nodes of those that agreed.
+    async fn stop_all(&mut self, remove: bool) -> (Vec<(NodeName, u32)>, BTreeSet<NodeName>) {
         // No agent may come up after this.
         self.starting.shutdown().await;
         let agents = std::mem::take(&mut self.agents);
@@ -445,14 +463,14 @@ impl AgentSupervisor {
         let stops = client.each(up, |(node, address)| async move {
             let request = StopRequest { remove };
             let stop = tokio::time::timeout(STOP_WITHIN, client.stop(address, &request));
-            if !matches!(stop.await, Ok(Ok(_))) {
+            let stopped = matches!(stop.await, Ok(Ok(_)));
+            if !stopped {
                 tracing::info!(%node, "an agent did not stop when it was asked to, and is killed");
             }
+            (node, stopped)
         });
-        stops.await;
-        let allocation = Arc::clone(&self.allocation);
-        let ended = tokio::task::spawn_blocking(move || allocation.terminate_agents(&known, STOP_WITHIN));
-        let _ = ended.await;
+        let stopped = stops.await.into_iter().filter(|(_, stopped)| *stopped).map(|(node, _)| node);
+        (known, stopped.collect())
     }
 
     /// The agents for the next step, which [adopts](AgentSupervisor::adopt) them. Starts under way are cancelled.

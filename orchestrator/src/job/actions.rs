@@ -57,6 +57,11 @@ impl StepDriver<'_> {
             Action::KillRanks { generation, to, reason } => self.kill_ranks(generation, &to, reason),
             Action::CancelStep { generation } => self.ranks.cancel(generation),
             Action::CheckProgress { generation } => self.check_progress(generation),
+            Action::BorrowNodes { wanted, waits } => {
+                if let Some(nodes) = &self.nodes {
+                    nodes.borrow(wanted, waits, self.background.clone());
+                }
+            }
             Action::CheckAllocation => manager_poll::check(Arc::clone(&self.allocation), self.background.clone()),
             Action::UpdatePeers { generation, addresses, down, to } => {
                 self.update_peers(PeersUpdate { generation, issued: issue_number(), addresses, down }, &to);
@@ -210,7 +215,8 @@ impl StepDriver<'_> {
     /// The ranks of a generation were launched, or are followed.
     pub(super) fn launched(&mut self, running: RunningStep) {
         let now = u64::try_from(self.clock.now().as_millis()).unwrap_or(u64::MAX);
-        self.record.state.first_launch_ms.get_or_insert(now);
+        let known = self.record.state.first_launch_ms.unwrap_or(now);
+        self.record.state.first_launch_ms = Some(self.faults.lock().launched(known));
         self.watch_output(running.generation);
         self.ranks.launched(running);
     }

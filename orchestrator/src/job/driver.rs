@@ -1,4 +1,5 @@
-//! The driver of a job of steps: its nodes and their agents; and its steps, one after the other.
+//! The driver of a job of steps: its nodes and their agents; and its steps, one after the other or
+//! [side by side](super::side_by_side).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -7,44 +8,33 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdfast_core::state_directory::StateDirectory;
-use holdfast_model::Generation;
-use tokio::sync::mpsc;
+use parking_lot::Mutex;
 
-use super::background::Background;
-use super::drain_task::DrainTask;
 use super::earlier_steps::EarlierSteps;
 use super::error::RunError;
-use super::excluded_nodes::ExcludedNodes;
 use super::fault_schedule::FaultSchedule;
 use super::hand_over::{NextStep, OpenedStep, hand_over};
+use super::lending::StepAt;
 use super::metrics::MetricsService;
 use super::preflight::{Prepared, machines_with_faults, preflight};
-use super::progress::ProgressSources;
-use super::ranks::{LaunchSettings, Ranks};
-use super::record::JobRecord;
 use super::release::release;
 use super::reporter::Reporter;
 use super::restart_choice::RestartChoice;
 use super::schedule::Schedule;
 use super::shell::{JobShell, RunOptions};
 use super::signals::Signals;
-use super::site::CommandContext;
 use super::state::{JobState, Stage};
 use super::state_file::JobLock;
-use super::step::{Batch, StepDriver};
-use super::{
-    failure_domains, replicated, report, restart_choice, settings, settings_in_force, standalone, start, step_names,
-};
+use super::step_setup::StepSetup;
+use super::{replicated, report, restart_choice, side_by_side, standalone, start, step_names};
 use crate::allocation::Allocation;
 use crate::events::RunReport;
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentSupervisor, Clock};
-use crate::relaunch::{HeldActions, Machine};
-use crate::spec::library_parameters;
-use crate::spec::{JobSpec, SHARE, Step};
+use crate::spec::{JobSpec, Step};
 
-/// Runs the steps of a job one after the other: see [`Schedule`]. Returns the report of all.
+/// Runs the steps of a job: see [`Schedule`]. Returns the report of all.
 ///
 /// # Errors
 /// Why the job could not begin. Later failures are in the report.
@@ -78,11 +68,11 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
         schedule: earlier.schedule(spec),
         pending: steps.map(|(at, (step, prepared))| (at, NextStep { at, step, prepared })).collect(),
         reports: BTreeMap::new(),
-        faults: FaultSchedule::new(&spec.allocation.faults, &[], &BTreeSet::new()),
+        faults: Arc::new(Mutex::new(FaultSchedule::new(&spec.allocation.faults, &[], &BTreeSet::new()))),
         shell,
     };
     let ended = job.run_steps(&earlier).await;
-    let faults = job.faults.report();
+    let faults = job.faults.lock().report();
     let ended = ended.map(|()| {
         let report = report::of_job(spec, &job.schedule, job.reports, &earlier, began.elapsed());
         RunReport { faults, ..report }
@@ -91,31 +81,37 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
 }
 
 /// The state that all steps of a job share.
-struct JobDriver<'job> {
-    shell: JobShell<'job>,
-    schedule: Schedule,
+pub(super) struct JobDriver<'job> {
+    pub(super) shell: JobShell<'job>,
+    pub(super) schedule: Schedule,
     /// Steps that have not begun, by their positions.
-    pending: BTreeMap<usize, NextStep<'job>>,
+    pub(super) pending: BTreeMap<StepAt, NextStep<'job>>,
     /// Of steps that have ended, by their positions.
-    reports: BTreeMap<usize, RunReport>,
-    faults: FaultSchedule,
+    pub(super) reports: BTreeMap<StepAt, RunReport>,
+    pub(super) faults: Arc<Mutex<FaultSchedule>>,
 }
 
 /// The nodes of the job and their agents, from the first step that runs to the last.
-struct JobNodes {
-    allocation: Arc<dyn Allocation>,
-    agents: AgentSupervisor,
+pub(super) struct JobNodes {
+    pub(super) allocation: Arc<dyn Allocation>,
+    /// Those of the first step.
+    pub(super) agents: AgentSupervisor,
     /// Seconds since the epoch.
-    started: i64,
-    clock: Clock,
+    pub(super) started: i64,
+    pub(super) clock: Clock,
 }
 
 impl<'job> JobDriver<'job> {
     async fn run_steps(&mut self, earlier: &EarlierSteps) -> Result<(), RunError> {
-        // A step whose nodes still exist is continued first.
-        let first = earlier.first().or_else(|| self.schedule.begin_next());
+        // Steps whose nodes still exist are continued first.
+        let mut continued = earlier.continued();
+        let first = continued.next().or_else(|| self.schedule.begin_next());
         let Some(first) = first.and_then(|first| self.pending.remove(&first)) else { return Ok(()) };
         let (mut nodes, mut opened) = self.open(first).await?;
+        let continued: Vec<StepAt> = continued.collect();
+        if side_by_side::is_possible(self.shell.spec, &self.schedule, &*nodes.allocation, &opened, &continued) {
+            return side_by_side::run(self, nodes, opened, continued).await;
+        }
         while let Some(next) = self.run_step(&mut nodes, opened).await? {
             opened = next;
         }
@@ -139,8 +135,9 @@ impl<'job> JobDriver<'job> {
         let started = state.snapshot.as_ref().map_or_else(unix_now, |snapshot| snapshot.started);
         let clock = Clock::since(started);
         let mut agents = self.shell.supervisor(&allocation, &state, clock)?;
-        self.faults = FaultSchedule::new(&spec.allocation.faults, allocation.nodes(), &state.faults_injected);
-        self.faults.lost_nodes().into_iter().for_each(|node| agents.node_lost(node));
+        let faults = FaultSchedule::new(&spec.allocation.faults, allocation.nodes(), &state.faults_injected);
+        faults.lost_nodes().into_iter().for_each(|node| agents.node_lost(node));
+        *self.faults.lock() = faults;
         let nodes = JobNodes { allocation, agents, started, clock };
         Ok((nodes, OpenedStep { at, step, prepared, prefix, lock, reporter, state }))
     }
@@ -152,95 +149,19 @@ impl<'job> JobDriver<'job> {
         nodes: &mut JobNodes,
         opened: OpenedStep<'job>,
     ) -> Result<Option<OpenedStep<'job>>, RunError> {
-        let (spec, began) = (self.shell.spec, Instant::now());
-        let JobNodes { allocation, agents, started, clock } = nodes;
-        let OpenedStep { at, step, prepared, prefix, lock: _lock, mut reporter, mut state } = opened;
-        reporter.share = share_limit(step);
-        reporter.log(&settings_in_force::event(spec, Some(step)));
-        let end = allocation.end().map(settings::epoch);
-        state.allocation_end = end;
-        let domains = failure_domains::of(spec, &**allocation, state.snapshot.is_some()).await?;
-        if let Some(event) = failure_domains::event(&domains, allocation.nodes()) {
-            reporter.emit(event);
-        }
-        let mut config = settings::config(spec, step, allocation.nodes(), &domains, *started, end);
-        config.mpi_start &= prepared.launcher.starts_mpi();
-        let job_prefix = self.shell.prefix.clone();
-        let excluded = ExcludedNodes::new(spec, job_prefix.clone(), allocation.job_id(), allocation.nodes());
-        config.excluded = excluded.read()?;
-        config.own_node = allocation.own_node();
-        config.finished = state.finished;
-        config.restart_within = allocation.restart_within().max(config.down_after);
-        let starts_at_once = u32::try_from(allocation.starts_at_once()).unwrap_or(u32::MAX);
-        config.restarts_at_once = starts_at_once.min(spec.health.requests).max(1);
-        let machine = match &state.snapshot {
-            Some(snapshot) => Machine::restore(config, snapshot.clone())?,
-            None => Machine::new(config),
-        };
-        let progress = ProgressSources::new(&spec.progress, &prefix, &prepared.working_directory, step.run.ranks);
-        let source = &step.source.facts;
-        let mut variables = BTreeMap::new();
-        if source.can_be_interposed {
-            variables.extend(prepared.interposition.clone());
-        }
-        if source.agent.is_library {
-            variables.extend(start::library_variables(spec, step, &prefix, &**allocation)?);
-            variables.extend(library_parameters::without_fetch().filter(|_| !state.ignored.is_empty()));
-        }
-        let launch = LaunchSettings {
-            launcher: prepared.launcher,
-            run: step.run.clone(),
-            variables,
-            rank_settings: settings::rank_settings(spec, step),
-            program: prepared.program,
-            supervisor: prepared.supervisor.clone(),
-            working_directory: prepared.working_directory.clone(),
-            prefix: prefix.clone(),
-            progress: progress.clone(),
-        };
-        let (running, commands_running) = mpsc::channel(1);
-        let (background, inbox) = Background::channel();
-        let mut agent_settings = settings::settings(spec, step, &prefix, end);
-        agent_settings.ignored = state.ignored.clone();
-        state.snapshot = Some(machine.snapshot());
-        let record = JobRecord::new(state, prefix.clone(), None);
-        let record = record.map_err(RunError::io("start the thread of the journal"))?;
-        let mut driver = StepDriver {
-            spec,
-            step,
+        let (began, at) = (Instant::now(), opened.at);
+        let setup = StepSetup {
+            spec: self.shell.spec,
+            job_prefix: &self.shell.prefix,
+            screen: &self.shell.screen,
+            allocation: &nodes.allocation,
+            started: nodes.started,
+            clock: nodes.clock,
+            faults: &self.faults,
             follows: self.schedule.follows(at),
-            clock: *clock,
-            settings: agent_settings,
-            held: HeldActions::new(machine.generation()),
-            machine,
-            agents,
-            progress,
-            faults: &mut self.faults,
-            output_watch: None,
-            ranks: Ranks::new(launch, Arc::clone(allocation), self.shell.screen.clone()),
-            commands: CommandContext {
-                job_id: allocation.job_id().to_owned(),
-                prefix: prefix.clone(),
-                directory: prepared.working_directory,
-                supervisor: prepared.supervisor.clone(),
-                allocation: Arc::clone(allocation),
-                running,
-            },
-            excluded,
-            job_prefix,
-            commands_running,
-            before: None,
-            record,
-            reporter,
-            signals: &mut self.shell.signals,
-            allocation: Arc::clone(allocation),
-            drain: DrainTask::default(),
-            outcome: None,
-            sockets: (Generation::NONE, BTreeMap::new()),
-            batch: Batch::default(),
-            background,
-            inbox,
+            nodes: None,
         };
+        let (mut driver, _lock) = setup.driver(opened, None, &mut nodes.agents, &mut self.shell.signals).await?;
         driver.run().await;
         self.shell.made_progress |= driver.machine.may_have_made_progress();
         if driver.exit_code() != exit::NOT_FINISHED {
@@ -312,7 +233,7 @@ impl Opening<'_> {
         }
         let is_left = |state: &mut JobState| matches!(state.stage, Stage::Undrained { .. } | Stage::Kept { .. });
         if let Some(state) = previous.take_if(is_left) {
-            signals.or(standalone::finish_earlier(prefix, state, &reporter.screen)).await?;
+            signals.or(standalone::finish_earlier(spec, prefix, state, &reporter.screen)).await?;
         }
         match previous.filter(|state| state.stage == Stage::Running) {
             Some(state) => Ok((signals.or(state.allocation.reopen(Some(&spec.allocation), logs)).await?, state)),
@@ -336,10 +257,4 @@ impl Opening<'_> {
             }
         }
     }
-}
-
-/// The percentage of the time above which blocked ranks are a warning: not where they are as often as
-/// that allows.
-fn share_limit(step: &Step) -> Option<u8> {
-    (!step.is_auto()).then_some(SHARE)
 }

@@ -45,6 +45,12 @@ pub fn plan(spec: &JobSpec, again: bool, restart: &RestartChoice) -> Result<Plan
     for fault in &spec.allocation.faults {
         plan.line(format_args!("fault to inject: {fault}"));
     }
+    if let Some((one, other)) = spec.beside_each_other() {
+        plan.line(format_args!(
+            "steps of which none needs the other run side by side where there are nodes for both, as `{}` and `{}`",
+            one.name, other.name
+        ));
+    }
     for step in &spec.steps {
         let prepared = preflight(spec, step)?;
         let Prepared { program, working_directory, .. } = &prepared;

@@ -9,10 +9,10 @@ use crate::spec::{JobSpec, Step};
 /// What earlier runs left of each step, in the order of the spec.
 pub(super) struct EarlierSteps {
     states: Vec<Option<JobState>>,
-    /// The step that an orchestrator that died left under way.
-    under_way: Option<usize>,
-    /// The step whose nodes the run before kept: see `keep_cache`.
-    kept: Option<usize>,
+    /// The steps that an orchestrator that died left under way: several, if they ran side by side.
+    under_way: Vec<usize>,
+    /// The steps whose nodes the run before kept: see `keep_cache`.
+    kept: Vec<usize>,
     /// Finished steps are repeated.
     again: bool,
 }
@@ -32,16 +32,18 @@ impl EarlierSteps {
         }
         let with_nodes = |is: fn(&Stage) -> bool| {
             let found = |state: &JobState| is(&state.stage) && state.has_nodes();
-            states.iter().position(|state| state.as_ref().is_some_and(found))
+            let has = |(at, state): (usize, &Option<JobState>)| state.as_ref().is_some_and(found).then_some(at);
+            states.iter().enumerate().filter_map(has).collect::<Vec<_>>()
         };
         let under_way = with_nodes(|stage| *stage == Stage::Running);
-        let kept = with_nodes(|stage| matches!(stage, Stage::Kept { .. })).filter(|_| !again);
+        let kept = if again { Vec::new() } else { with_nodes(|stage| matches!(stage, Stage::Kept { .. })) };
         Ok(EarlierSteps { states, under_way, kept, again })
     }
 
-    /// The step that is continued before others begin: its nodes still exist.
-    pub(super) fn first(&self) -> Option<usize> {
-        self.under_way.or(self.kept)
+    /// The steps that are continued before others begin: their nodes still exist. Those under way come first, because
+    /// their allocation is the job's.
+    pub(super) fn continued(&self) -> impl Iterator<Item = usize> {
+        self.under_way.iter().chain(&self.kept).copied()
     }
 
     /// The schedule of what is left to do. With a step under way, steps that failed in the same allocation are not
@@ -51,9 +53,9 @@ impl EarlierSteps {
         for (at, step) in spec.steps.iter().enumerate() {
             let same_job = self
                 .job_id(at)
-                .is_some_and(|job_id| self.under_way.is_some_and(|under_way| self.job_id(under_way) == Some(job_id)));
+                .is_some_and(|job_id| self.under_way.iter().any(|under_way| self.job_id(*under_way) == Some(job_id)));
             match self.exit_code(at) {
-                _ if self.first() == Some(at) => schedule.take_over(at),
+                _ if self.continued().any(|continued| continued == at) => schedule.take_over(at),
                 Some(exit::FINISHED) if self.is_finished(spec, step, at) && (same_job || !self.again) => {
                     schedule.finished_earlier(at);
                 }

@@ -1,6 +1,7 @@
 //! The end of a step. The ranks are ended. The agents are kept for the next step of the job, or ended too; the nodes'
 //! directories are removed unless they hold files that another drain could save, or stay for another run.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_model::NodeName;
@@ -89,6 +90,29 @@ impl StepDriver<'_> {
         } else {
             release(Arc::clone(&self.allocation), &mut self.reporter).await;
         }
+        self.record_agents().await;
+    }
+
+    /// The end of a step that runs beside others: ends its agents. Returns the nodes that others can use, and whether
+    /// its own hold files of it.
+    pub(super) async fn end_beside(&mut self) -> (BTreeSet<NodeName>, bool) {
+        let keeps_cache = !self.keeps_data() && self.keeps_cache();
+        let keeps = self.keeps_data() || keeps_cache;
+        let nodes = self.machine.snapshot().lent().cloned().collect();
+        let stopped = self.agents.end_lent(nodes, !keeps).await;
+        self.record.state.stage = self.last_stage(keeps_cache);
+        let place = self.record.state.allocation.place();
+        if self.keeps_data() {
+            self.reporter.emit(LogEvent::DataKept { place, prefix: self.settings.prefix.clone() });
+        } else if keeps_cache {
+            self.reporter.emit(LogEvent::CacheKept { place });
+        }
+        self.record_agents().await;
+        (self.machine.snapshot().given_back(&stopped), keeps)
+    }
+
+    /// Writes the last state of the step, with its agents.
+    async fn record_agents(&mut self) {
         let records = self.agents.records();
         let agents = self.allocation.nodes().iter().map(|node| (node.clone(), records.get(node).copied())).collect();
         self.finish_record(agents).await;

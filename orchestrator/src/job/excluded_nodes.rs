@@ -110,6 +110,14 @@ impl ExcludedNodes {
         Ok(NodeRequests::read(&self.prefix, &self.job_id)?.apply_to(self.spec.clone()))
     }
 
+    /// As [`read`](Self::read); if the file cannot be read, the nodes that the spec excludes.
+    pub(super) fn read_or_of_spec(&self) -> BTreeMap<NodeName, Exclusion> {
+        self.read().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the excluded nodes cannot be read");
+            self.spec.clone()
+        })
+    }
+
     /// The nodes of the spec that are not in the allocation.
     pub(super) fn unknown(&self, nodes: &[NodeName]) -> Vec<NodeName> {
         let excluded: Vec<NodeName> = self.spec.keys().cloned().collect();

@@ -40,18 +40,21 @@ impl StepDriver<'_> {
     /// Injects the faults that are due, in the background.
     pub(super) fn inject_due_faults(&mut self) {
         if let Some(first) = self.record.state.first_launch_ms.map(Duration::from_millis) {
-            let since = self.clock.now().saturating_sub(first);
-            self.faults.observe(&Observation::SinceLaunch(since));
+            let now = self.clock.now();
+            let of_step = self.machine.first_launched().map(|first| now.saturating_sub(first));
+            self.observe(&Observation::SinceLaunch { job: now.saturating_sub(first), step: of_step });
         }
-        // The schedule is the driver's, and asks the driver where agents are up.
-        let mut faults = std::mem::take(self.faults);
-        let due = faults.take_due(self);
-        *self.faults = faults;
+        let due = self.faults.lock().take_due(&self.step.name, self);
         for fault in due {
-            self.record.state.faults_injected = self.faults.injected();
+            self.record.state.faults_injected = self.faults.lock().injected();
             self.record.make_durable();
             self.inject(fault);
         }
+    }
+
+    /// Takes note of the step's progress.
+    pub(super) fn observe(&self, observation: &Observation) {
+        self.faults.lock().observe(&self.step.name, observation);
     }
 
     fn inject(&mut self, due: DueFault) {
@@ -102,14 +105,15 @@ impl StepDriver<'_> {
     }
 
     pub(super) fn fault_failed(&mut self, number: usize, reason: String) {
-        self.faults.failed(number, reason);
-        self.record.state.faults_injected = self.faults.injected();
+        self.faults.lock().failed(number, reason);
+        self.record.state.faults_injected = self.faults.lock().injected();
     }
 
     /// Reports the faults that were not injected, at the end of the job.
     pub(super) fn report_missed_faults(&mut self) {
-        self.faults.injected_by_agents(&self.allocation.injected_faults());
-        for missed in self.faults.report() {
+        self.faults.lock().injected_by_agents(&self.allocation.injected_faults());
+        let report = self.faults.lock().report();
+        for missed in report {
             if let Some(reason) = missed.reason {
                 self.reporter.emit(LogEvent::FaultNotInjected { fault: missed.fault, reason });
             }
@@ -118,7 +122,7 @@ impl StepDriver<'_> {
 
     /// Begins to read the output of a generation for the lines that faults wait for, until another generation begins.
     pub(super) fn watch_output(&mut self, generation: Generation) {
-        let expressions = self.faults.awaited_lines();
+        let expressions = self.faults.lock().awaited_lines(&self.step.name);
         // They were checked when the spec was read.
         let compiled = expressions.into_iter().filter_map(|(number, line)| Some((number, Regex::new(&line).ok()?)));
         let awaited: Vec<_> = compiled.collect();

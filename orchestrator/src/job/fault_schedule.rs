@@ -16,8 +16,8 @@ use crate::spec::{FaultAction, FaultMoment, InjectedFault};
 /// Progress of the job on which the moment of a fault depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Observation {
-    /// The time since the first launch of the application.
-    SinceLaunch(Duration),
+    /// The time since the first launch in the job, and in the step.
+    SinceLaunch { job: Duration, step: Option<Duration> },
     /// A checkpoint is complete, and protected if its scheme protects it.
     Checkpoint(CheckpointId),
     /// A rank printed a line for which the fault of this number waits.
@@ -55,6 +55,8 @@ impl DueFault {
 pub(super) struct FaultSchedule {
     faults: Vec<ScheduledFault>,
     nodes: Vec<NodeName>,
+    /// When something was first launched in the job, milliseconds since it began.
+    first_launch_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,35 +85,47 @@ impl FaultSchedule {
             };
             ScheduledFault { fault: fault.clone(), state }
         });
-        FaultSchedule { faults: scheduled.collect(), nodes: nodes.to_owned() }
+        FaultSchedule { faults: scheduled.collect(), nodes: nodes.to_owned(), first_launch_ms: None }
     }
 
-    /// Takes note of the job's progress.
-    pub(super) fn observe(&mut self, observation: &Observation) {
+    /// Something was launched then; returns when it was for the first time.
+    pub(super) fn launched(&mut self, at_ms: u64) -> u64 {
+        *self.first_launch_ms.get_or_insert(at_ms)
+    }
+
+    pub(super) fn first_launch_ms(&self) -> Option<u64> {
+        self.first_launch_ms
+    }
+
+    /// Takes note of the progress of a step.
+    pub(super) fn observe(&mut self, step: &str, observation: &Observation) {
         let waiting = |scheduled: &&mut ScheduledFault| scheduled.state == FaultState::Waiting;
         for (number, scheduled) in self.faults.iter_mut().enumerate() {
             let is_due = match (&scheduled.fault.moment, observation) {
-                (FaultMoment::After(delay), Observation::SinceLaunch(passed)) => passed >= delay,
+                (FaultMoment::After(delay), Observation::SinceLaunch { job, step }) => match scheduled.fault.step {
+                    Some(_) => step.is_some_and(|passed| passed >= *delay),
+                    None => job >= delay,
+                },
                 // A later checkpoint counts too, because the one in the spec may have been lost.
                 (FaultMoment::AfterCheckpoint(id), Observation::Checkpoint(complete)) => complete >= id,
                 (FaultMoment::AfterOutput(_), Observation::Output(of)) => *of == number,
                 _ => false,
             };
-            if waiting(&scheduled) && is_due {
+            if waiting(&scheduled) && is_due && scheduled.fault.is_of(step) {
                 scheduled.state = FaultState::Due;
             }
         }
     }
 
-    /// The faults that are due and whose agents are up; from now on they count as injected.
-    pub(super) fn take_due(&mut self, agents: &impl AgentPlaces) -> Vec<DueFault> {
+    /// The faults that are due and whose agents a step has, up; from now on they count as injected.
+    pub(super) fn take_due(&mut self, step: &str, agents: &impl AgentPlaces) -> Vec<DueFault> {
         if self.faults.iter().all(|scheduled| scheduled.state != FaultState::Due) {
             return Vec::new();
         }
         let up = agents.nodes_up();
         let (mut taken, nodes) = (Vec::new(), &self.nodes);
         for (number, scheduled) in self.faults.iter_mut().enumerate() {
-            if scheduled.state != FaultState::Due {
+            if scheduled.state != FaultState::Due || !scheduled.fault.is_of(step) {
                 continue;
             }
             let action = scheduled.fault.action.clone();
@@ -166,10 +180,12 @@ impl FaultSchedule {
         lost.filter_map(node).collect()
     }
 
-    /// The regular expressions of the faults that wait for a line, with their numbers.
-    pub(super) fn awaited_lines(&self) -> Vec<(usize, String)> {
+    /// The regular expressions of the faults that wait for a line of a step, with their numbers.
+    pub(super) fn awaited_lines(&self, step: &str) -> Vec<(usize, String)> {
         let awaited = |(number, scheduled): (usize, &ScheduledFault)| match &scheduled.fault.moment {
-            FaultMoment::AfterOutput(line) if scheduled.state == FaultState::Waiting => Some((number, line.clone())),
+            FaultMoment::AfterOutput(line) if scheduled.state == FaultState::Waiting && scheduled.fault.is_of(step) => {
+                Some((number, line.clone()))
+            }
             _ => None,
         };
         self.faults.iter().enumerate().filter_map(awaited).collect()
@@ -221,7 +237,8 @@ mod tests {
     const ALL_UP: Up = Up(&["node0", "node1", "node2"]);
 
     fn schedule(faults: Vec<(FaultMoment, FaultAction)>, injected: &[usize]) -> FaultSchedule {
-        let faults: Vec<_> = faults.into_iter().map(|(moment, action)| InjectedFault { moment, action }).collect();
+        let faults: Vec<_> =
+            faults.into_iter().map(|(moment, action)| InjectedFault { moment, action, step: None }).collect();
         FaultSchedule::new(&faults, &ALL_UP.nodes_up(), &injected.iter().copied().collect())
     }
 
@@ -232,36 +249,36 @@ mod tests {
     #[test]
     fn injects_a_fault_by_time_once() {
         let mut schedule = schedule(vec![(FaultMoment::After(Duration::from_secs(2)), loss_of(1))], &[]);
-        schedule.observe(&Observation::SinceLaunch(Duration::from_secs(1)));
-        assert!(schedule.take_due(&ALL_UP).is_empty());
-        schedule.observe(&Observation::SinceLaunch(Duration::from_secs(3)));
-        let [due] = &schedule.take_due(&ALL_UP)[..] else { panic!("one fault is due") };
+        schedule.observe("job", &Observation::SinceLaunch { job: Duration::from_secs(1), step: None });
+        assert!(schedule.take_due("job", &ALL_UP).is_empty());
+        schedule.observe("job", &Observation::SinceLaunch { job: Duration::from_secs(3), step: None });
+        let [due] = &schedule.take_due("job", &ALL_UP)[..] else { panic!("one fault is due") };
         assert_eq!((&due.nodes, due.fault), (&vec!["node1".into()], NodeFault::LoseNode));
         assert_eq!(schedule.lost_nodes(), ["node1".into()]);
-        schedule.observe(&Observation::SinceLaunch(Duration::from_secs(4)));
-        assert!(schedule.take_due(&ALL_UP).is_empty());
+        schedule.observe("job", &Observation::SinceLaunch { job: Duration::from_secs(4), step: None });
+        assert!(schedule.take_due("job", &ALL_UP).is_empty());
     }
 
     #[test]
     fn injects_a_fault_after_the_next_checkpoint_if_its_own_was_lost() {
         let moment = FaultMoment::AfterCheckpoint(CheckpointId(3));
         let mut schedule = schedule(vec![(moment, FaultAction::KillRank(Rank(2)))], &[]);
-        schedule.observe(&Observation::Checkpoint(CheckpointId(2)));
-        assert!(schedule.take_due(&ALL_UP).is_empty());
-        schedule.observe(&Observation::Checkpoint(CheckpointId(4)));
-        assert_eq!(schedule.take_due(&ALL_UP)[0].nodes, ["node2".into()]);
+        schedule.observe("job", &Observation::Checkpoint(CheckpointId(2)));
+        assert!(schedule.take_due("job", &ALL_UP).is_empty());
+        schedule.observe("job", &Observation::Checkpoint(CheckpointId(4)));
+        assert_eq!(schedule.take_due("job", &ALL_UP)[0].nodes, ["node2".into()]);
     }
 
     #[test]
     fn a_fault_that_is_due_waits_until_its_agent_is_up() {
         let moment = FaultMoment::AfterOutput("step".to_owned());
         let mut schedule = schedule(vec![(moment, FaultAction::KillAgent(NodeReference::Name("node1".into())))], &[]);
-        assert_eq!(schedule.awaited_lines(), [(0, "step".to_owned())]);
-        schedule.observe(&Observation::Output(0));
-        assert!(schedule.awaited_lines().is_empty());
-        assert!(schedule.take_due(&Up(&["node0"])).is_empty());
+        assert_eq!(schedule.awaited_lines("job"), [(0, "step".to_owned())]);
+        schedule.observe("job", &Observation::Output(0));
+        assert!(schedule.awaited_lines("job").is_empty());
+        assert!(schedule.take_due("job", &Up(&["node0"])).is_empty());
         assert!(!schedule.report()[0].injected);
-        assert_eq!(schedule.take_due(&ALL_UP).len(), 1);
+        assert_eq!(schedule.take_due("job", &ALL_UP).len(), 1);
         assert!(schedule.report()[0].injected);
     }
 
@@ -269,8 +286,8 @@ mod tests {
     fn does_not_repeat_a_fault_that_an_earlier_orchestrator_injected() {
         let now = || FaultMoment::After(Duration::ZERO);
         let mut schedule = schedule(vec![(now(), loss_of(1)), (now(), loss_of(2))], &[0]);
-        schedule.observe(&Observation::SinceLaunch(Duration::ZERO));
-        let taken: Vec<usize> = schedule.take_due(&ALL_UP).iter().map(|due| due.number).collect();
+        schedule.observe("job", &Observation::SinceLaunch { job: Duration::ZERO, step: None });
+        let taken: Vec<usize> = schedule.take_due("job", &ALL_UP).iter().map(|due| due.number).collect();
         assert_eq!(taken, [1]);
     }
 
@@ -278,11 +295,26 @@ mod tests {
     fn reports_faults_that_were_not_injected_with_the_reason() {
         let first = (FaultMoment::AfterCheckpoint(CheckpointId(9)), FaultAction::StallPrefix(Duration::from_secs(1)));
         let mut schedule = schedule(vec![first, (FaultMoment::After(Duration::ZERO), loss_of(7))], &[]);
-        schedule.observe(&Observation::SinceLaunch(Duration::ZERO));
-        assert!(schedule.take_due(&ALL_UP).is_empty());
+        schedule.observe("job", &Observation::SinceLaunch { job: Duration::ZERO, step: None });
+        assert!(schedule.take_due("job", &ALL_UP).is_empty());
         let report = schedule.report();
         assert_eq!(report[0].fault, "`stall-prefix` for 1s after checkpoint 9");
         assert_eq!(report[0].reason.as_deref(), Some("its moment did not come"));
         assert_eq!(report[1].reason.as_deref(), Some("there is no node 7 of the allocation here"));
+    }
+
+    #[test]
+    fn a_fault_of_a_step_waits_for_that_step() {
+        let after = FaultMoment::After(Duration::from_secs(2));
+        let fault = InjectedFault { moment: after, action: loss_of(1), step: Some("second".to_owned()) };
+        let mut schedule = FaultSchedule::new(&[fault], &ALL_UP.nodes_up(), &BTreeSet::new());
+        let since =
+            |step: u64| Observation::SinceLaunch { job: Duration::from_secs(9), step: Some(Duration::from_secs(step)) };
+        schedule.observe("first", &since(9));
+        schedule.observe("second", &since(1));
+        assert!(schedule.take_due("second", &ALL_UP).is_empty());
+        schedule.observe("second", &since(2));
+        assert!(schedule.take_due("first", &ALL_UP).is_empty());
+        assert_eq!(schedule.take_due("second", &ALL_UP).len(), 1);
     }
 }

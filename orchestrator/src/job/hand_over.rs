@@ -59,7 +59,7 @@ pub(super) async fn hand_over<'job>(
         Some(state) if is_begun(&state, former) => state,
         left => {
             if let Some(left) = left {
-                driver.signals.or(standalone::finish_earlier(&prefix, left, &reporter.screen)).await?;
+                driver.signals.or(standalone::finish_earlier(driver.spec, &prefix, left, &reporter.screen)).await?;
             }
             let (allocation, template) = (former.allocation.clone(), former.template()?);
             let mut state = start::state_of_step(driver.spec, step, allocation, template);
@@ -105,26 +105,31 @@ async fn begin_step(driver: &mut StepDriver<'_>, state: &JobState, prefix: &Path
 }
 
 /// True if the state is that of the step after the former one.
-fn is_begun(state: &JobState, former: &JobState) -> bool {
+pub(super) fn is_begun(state: &JobState, former: &JobState) -> bool {
     state.stage == Stage::Running && state.is_same_job(former)
 }
 
-fn record_begin(state: &JobState, prefix: &Path) -> Result<(), RunError> {
+pub(super) fn record_begin(state: &JobState, prefix: &Path) -> Result<(), RunError> {
     start::set_old_generations_aside(prefix);
     Ok(state.write(prefix)?)
 }
 
 /// The prefix directory of a step that is about to begin.
-struct OpenedPrefix {
-    prefix: PathBuf,
-    lock: JobLock,
-    event_log: Option<EventLog>,
+pub(super) struct OpenedPrefix {
+    pub(super) prefix: PathBuf,
+    pub(super) lock: JobLock,
+    pub(super) event_log: Option<EventLog>,
     /// The state of an earlier job there that is to be continued or drained.
-    left: Option<JobState>,
+    pub(super) left: Option<JobState>,
 }
 
 impl OpenedPrefix {
-    fn open(prefix: &Path, job: &str, group_access: GroupAccess, log_access: Option<Access>) -> Result<Self, RunError> {
+    pub(super) fn open(
+        prefix: &Path,
+        job: &str,
+        group_access: GroupAccess,
+        log_access: Option<Access>,
+    ) -> Result<Self, RunError> {
         let prefix = start::make_prefix(prefix)?;
         let lock = JobLock::take(&prefix, group_access)?;
         let event_log = EventLog::in_state_of(&prefix, job, log_access).map_err(RunError::io("open the event log"))?;
@@ -135,7 +140,7 @@ impl OpenedPrefix {
 }
 
 /// Runs work on a file system on another thread, so that signals are handled meanwhile.
-async fn on_thread<T: Send + 'static>(
+pub(super) async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RunError> + Send + 'static,
 ) -> Result<T, RunError> {
     let done = tokio::task::spawn_blocking(work).await;

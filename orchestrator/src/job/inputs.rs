@@ -33,7 +33,7 @@ impl StepDriver<'_> {
             }
             TaskResult::Launched(running) => self.launched(*running),
             TaskResult::FaultFailed { number, reason } => self.fault_failed(number, reason),
-            TaskResult::LinePrinted { fault } => self.faults.observe(&Observation::Output(fault)),
+            TaskResult::LinePrinted { fault } => self.observe(&Observation::Output(fault)),
             TaskResult::Drained(report) => {
                 let (result, unplaced) = (report.result.clone(), report.unplaced.clone());
                 // Written together with the machine's state, before the agents remove files.
@@ -152,7 +152,7 @@ impl StepDriver<'_> {
             self.feed(event);
         }
         if let Some(checkpoint) = kept {
-            self.faults.observe(&Observation::Checkpoint(checkpoint));
+            self.observe(&Observation::Checkpoint(checkpoint));
         }
     }
 

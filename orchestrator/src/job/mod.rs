@@ -5,6 +5,8 @@
 //! | `shell` | what every job has: lock, signals, agents, the next allocation |
 //! | [`driver`] | a job of steps: nodes and agents; its steps, one after the other |
 //! | `hand_over` | the transition from one step to the next |
+//! | `side_by_side` | steps that run side by side |
+//! | `lending`, `node_pool` | which of these steps has which nodes |
 //! | [`start`], `release` | the start of a job: nodes, state and prefix directory; the release of its nodes |
 //! | `dry_run` | what a run would start where |
 //! | [`restart_choice`] | the checkpoint that a run restarts from, and whether the job fits it |
@@ -13,7 +15,7 @@
 //! | `error` | why a job cannot begin |
 //! | `preflight` | the checks before anything is started |
 //! | `plain` | the application without Holdfast's agents and loop |
-//! | `step` | the loop of one step |
+//! | `step_setup`, `step` | the driver of one step, and its loop |
 //! | `inbox` | the inputs of the loop: all that are ready are handled together |
 //! | `background` | the channel from background tasks to the loop |
 //! | `actions` | performs the actions of the machine |
@@ -65,8 +67,10 @@ mod inbox;
 mod inputs;
 mod interpose;
 pub mod journal;
+mod lending;
 mod manager_poll;
 mod metrics;
+mod node_pool;
 mod notify;
 mod plain;
 mod post;
@@ -88,6 +92,7 @@ mod secret_file;
 pub mod settings;
 mod settings_in_force;
 mod shell;
+mod side_by_side;
 mod signals;
 pub mod site;
 mod stacks;
@@ -98,6 +103,7 @@ pub mod state;
 pub mod state_file;
 mod step;
 pub mod step_names;
+mod step_setup;
 mod traces;
 
 pub use driver::{run, run_on};

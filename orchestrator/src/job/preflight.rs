@@ -81,7 +81,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     if let Some(requeue) = &spec.requeue {
         requeue::check(requeue)?;
     }
-    let needed = spec.relaunch.min_nodes.map_or(step.run.nodes, |fewest| fewest.min(step.run.nodes));
+    let needed = step.nodes_needed();
     let (nodes, have) = (spec.allocation.nodes, spec.allocation.usable);
     if have < needed {
         return Err(RunError::TooFewNodes { have: have as usize, excluded: (nodes - have) as usize, needed });

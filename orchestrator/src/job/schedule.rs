@@ -1,7 +1,10 @@
 //! Which step of a job runs next. Pure: no I/O.
 //!
-//! The steps are in the order of the spec, in which each follows all that it needs. A step is skipped if one that it
+//! The steps are in the order of the spec, in which each follows all that it needs. Which of them have nodes is decided
+//! in [`lending`](super::lending). A step is skipped if one that it
 //! needs failed or was skipped; the others run.
+
+use std::collections::BTreeSet;
 
 use crate::exit;
 use crate::spec::Step;
@@ -85,6 +88,19 @@ impl Schedule {
 
     /// The next step, which begins. Skips those whose needs failed.
     pub fn begin_next(&mut self) -> Option<usize> {
+        let next = self.ready().first().copied()?;
+        self.begin(next);
+        Some(next)
+    }
+
+    /// The step begins.
+    pub fn begin(&mut self, at: usize) {
+        self.steps[at].state = StepState::Running;
+    }
+
+    /// The steps that could begin now, in their order. Skips those whose needs failed.
+    pub fn ready(&mut self) -> Vec<usize> {
+        let mut ready = Vec::new();
         for at in 0..self.steps.len() {
             if self.steps[at].state != StepState::Waiting {
                 continue;
@@ -97,11 +113,29 @@ impl Schedule {
                 let needs = lost.name.clone();
                 self.steps[at].state = StepState::Skipped { needs };
             } else if unmet.is_empty() {
-                self.steps[at].state = StepState::Running;
-                return Some(at);
+                ready.push(at);
             }
         }
-        None
+        ready
+    }
+
+    /// The steps that have not ended and may run while this one does: none of the two needs the other.
+    pub fn beside(&self, at: usize) -> impl Iterator<Item = usize> {
+        let before = self.needed_by(at);
+        let is_left = |state: &StepState| matches!(state, StepState::Waiting | StepState::Running);
+        (0..self.steps.len()).filter(move |other| {
+            let is_independent = !before.contains(other) && !self.needed_by(*other).contains(&at);
+            *other != at && is_independent && is_left(&self.steps[*other].state)
+        })
+    }
+
+    /// All steps that have to end before this one.
+    fn needed_by(&self, at: usize) -> BTreeSet<usize> {
+        let (mut found, mut open) = (BTreeSet::new(), vec![at]);
+        while let Some(next) = open.pop() {
+            open.extend(self.steps[next].needs.iter().filter(|need| found.insert(**need)));
+        }
+        found
     }
 
     /// What follows the step that is under way.
@@ -185,5 +219,22 @@ mod tests {
         assert_eq!(schedule.begin_next(), None);
         schedule.ended(1, exit::FINISHED);
         assert_eq!(schedule.begin_next().map(|at| names[at].as_str()), Some("c"));
+    }
+
+    #[test]
+    fn steps_run_beside_each_other_if_none_needs_the_other() {
+        let steps = [("a", ""), ("b", ", needs: [a]"), ("c", ", needs: [a]"), ("d", ", needs: [b, c]")];
+        let (_, mut schedule) = schedule(&steps);
+        let beside = |schedule: &Schedule, at| schedule.beside(at).collect::<Vec<_>>();
+        assert_eq!([0, 1, 2, 3].map(|at| beside(&schedule, at)), [vec![], vec![2], vec![1], vec![]]);
+        assert_eq!(schedule.ready(), [0]);
+        schedule.begin(0);
+        schedule.ended(0, exit::FINISHED);
+        assert_eq!(schedule.ready(), [1, 2]);
+        schedule.begin(2);
+        assert_eq!(schedule.ready(), [1]);
+        schedule.ended(2, 90);
+        assert_eq!((schedule.ready(), beside(&schedule, 1)), (vec![1], vec![]));
+        assert!(matches!(schedule.state(3), StepState::Skipped { .. }));
     }
 }

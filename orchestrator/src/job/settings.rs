@@ -27,13 +27,13 @@ pub fn config(
     let nodes = nodes.iter().map(node).collect();
     let mut config = Config::new(nodes, step.run.nodes, step.run.ranks_per_node);
     config.ranks = step.run.ranks;
-    config.min_nodes = spec.relaunch.min_nodes.unwrap_or(step.run.nodes);
-    config.max_ranks_per_node = spec.relaunch.max_ranks_per_node;
+    config.min_nodes = step.relaunch.min_nodes.unwrap_or(step.run.nodes);
+    config.max_ranks_per_node = step.relaunch.max_ranks_per_node;
     config.before = !spec.before.is_empty();
-    config.attempts = spec.relaunch.attempts;
-    config.no_progress_limit = spec.relaunch.no_progress_limit;
+    config.attempts = step.relaunch.attempts;
+    config.no_progress_limit = step.relaunch.no_progress_limit;
     config.checks_progress = spec.progress.is_used();
-    config.settle = spec.relaunch.settle;
+    config.settle = step.relaunch.settle;
     config.poll = spec.health.poll;
     config.down_after = spec.health.down_after;
     // Without the key, that of the configuration.
@@ -41,7 +41,7 @@ pub fn config(
     config.replaces_stopped = spec.health.replace_after.is_none();
     config.hang_after = spec.health.hang_after;
     config.busy_hang_after = spec.health.busy_hang_after;
-    for rule in &spec.relaunch.on_exit_code {
+    for rule in &step.relaunch.on_exit_code {
         for code in &rule.codes {
             // The first rule with a code applies.
             config.exit_codes.entry(i32::from(*code)).or_insert(rule.action);

@@ -91,11 +91,16 @@ impl<'job> JobShell<'job> {
     pub(super) fn reporter(&self, prefix: &Path) -> Result<Reporter, RunError> {
         let event_log = EventLog::in_state_of(prefix, &self.spec.job, self.spec.log_access())
             .map_err(RunError::io("open the event log"))?;
+        Ok(self.reporter_with(event_log))
+    }
+
+    /// This event log, and the screen.
+    pub(super) fn reporter_with(&self, event_log: Option<EventLog>) -> Reporter {
         let mut reporter = Reporter::new(event_log, self.screen.clone());
         let metrics = self.metrics.as_ref().and_then(MetricsService::sink);
         let traces = self.tracer.as_ref().and_then(Tracer::sink);
         reporter.sinks = metrics.into_iter().chain(self.notifier.sink()).chain(traces).collect();
-        Ok(reporter)
+        reporter
     }
 
     /// The supervisor of the agents on the nodes of the job.

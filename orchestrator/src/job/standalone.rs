@@ -22,6 +22,7 @@ pub use super::standalone_error::StandaloneError;
 use super::state::{self, JobState, Stage};
 use super::state_file::JobLock;
 use super::{preflight, running_step, settings, start};
+use crate::allocation::lent::LentNodes;
 use crate::allocation::local::{self, Local};
 use crate::allocation::{AgentTemplate, Allocation, AllocationError, AllocationRequest};
 use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
@@ -61,6 +62,7 @@ pub struct Roots {
 /// Drains what the last job of a prefix directory left. `Ok(None)` if it left nothing.
 pub async fn of_prefix(
     prefix: &Path,
+    beside: &[PathBuf],
     requested: Option<CheckpointId>,
     screen: &Screen,
 ) -> Result<Option<DrainReport>, StandaloneError> {
@@ -69,7 +71,7 @@ pub async fn of_prefix(
     }
     let _lock = JobLock::take_of_last_job(prefix)?;
     match left_in(prefix)? {
-        Some(state) => of_state(prefix, state, requested, Doubt::Keeps, screen).await.map(Some),
+        Some(state) => of_state((prefix, beside), state, requested, Doubt::Keeps, screen).await.map(Some),
         None => Ok(None),
     }
 }
@@ -99,10 +101,27 @@ enum Doubt {
     Releases,
 }
 
+/// The nodes of a state: of a step that ran beside others, those that were lent to it.
+fn nodes_of(state: &JobState, allocation: &Arc<dyn Allocation>) -> Arc<dyn Allocation> {
+    match state.snapshot.as_ref().filter(|snapshot| snapshot.has_some_nodes()) {
+        Some(snapshot) => Arc::new(LentNodes::new(Arc::clone(allocation), snapshot.lent().cloned().collect())),
+        None => Arc::clone(allocation),
+    }
+}
+
+/// True if another step of the same job, in this prefix directory, has nodes.
+fn has_nodes_of(prefix: &Path, state: &JobState) -> bool {
+    let other = JobState::read(prefix).ok().flatten();
+    other.is_some_and(|other| {
+        other.is_same_job(state) && other.has_nodes() && !matches!(other.stage, Stage::Finished { .. })
+    })
+}
+
 /// Drains the nodes of a job whose lock the caller holds, and releases them unless they hold files that another drain
-/// could save, also those of datasets that are not drained because another one was requested.
+/// could save, also those of datasets that are not drained because another one was requested. `beside`: the prefix
+/// directories of the job's other steps.
 async fn of_state(
-    prefix: &Path,
+    (prefix, beside): (&Path, &[PathBuf]),
     mut state: JobState,
     requested: Option<CheckpointId>,
     doubt: Doubt,
@@ -112,7 +131,8 @@ async fn of_state(
     end_step(prefix, &state).await;
     let event_log = event_log(prefix, &state.agents.job, state.log_access())?;
     let reporter = Reporter::new(event_log, screen.clone());
-    let mut agents = DrainAgents::new(Arc::clone(&allocation), state.template()?, state.requests_at_once, reporter)?;
+    let mut agents =
+        DrainAgents::new(nodes_of(&state, &allocation), state.template()?, state.requests_at_once, reporter)?;
     agents.agents.adopt(&state.running).await;
     agents.start_missing().await;
     agents
@@ -147,7 +167,10 @@ async fn of_state(
             _ => "drained after its orchestrator had died".to_owned(),
         };
         state.stage = Stage::Finished { exit_code, message };
-        released = allocation.release();
+        // Other steps may have files on their nodes.
+        if !beside.iter().any(|other| has_nodes_of(other, &state)) {
+            released = allocation.release();
+        }
     }
     // Also if the release failed: the job has ended.
     state.write(prefix)?;
@@ -156,8 +179,15 @@ async fn of_state(
 }
 
 /// Drains what an earlier job could not drain, before a new one begins.
-pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &Screen) -> Result<(), RunError> {
-    let report = of_state(prefix, state, None, Doubt::Releases, screen).await.map_err(Box::new)?;
+pub(super) async fn finish_earlier(
+    spec: &JobSpec,
+    prefix: &Path,
+    state: JobState,
+    screen: &Screen,
+) -> Result<(), RunError> {
+    let others = spec.steps.iter().map(|step| start::canonical(&step.prefix));
+    let beside: Vec<PathBuf> = others.filter(|other| other != prefix).collect();
+    let report = of_state((prefix, &beside), state, None, Doubt::Releases, screen).await.map_err(Box::new)?;
     match report.result {
         DrainResult::Nothing | DrainResult::Complete { .. } => Ok(()),
         DrainResult::Incomplete { .. } if !report.retry_may_help => Ok(()),
@@ -310,7 +340,12 @@ pub async fn preview(
                 survey_of(up, client, prefix, &state, requested).await
             } else {
                 let allocation = state.allocation.reopen(None, logs(prefix)).await?;
-                let agents = DrainAgents::new(allocation, state.template()?, state.requests_at_once, reporter)?;
+                let agents = DrainAgents::new(
+                    nodes_of(&state, &allocation),
+                    state.template()?,
+                    state.requests_at_once,
+                    reporter,
+                )?;
                 agents.survey(prefix, requested).await
             }
         }

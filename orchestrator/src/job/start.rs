@@ -97,8 +97,8 @@ pub(super) fn allocation_request<'a>(
 
 /// The nodes that the first launch of the largest step needs.
 pub(super) fn nodes_needed(spec: &JobSpec) -> u32 {
-    let most = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
-    spec.relaunch.min_nodes.unwrap_or(most)
+    let needed = spec.steps.iter().map(|step| step.relaunch.min_nodes.unwrap_or(step.run.nodes));
+    needed.max().unwrap_or(1)
 }
 
 /// Checks that the nodes are enough for every step.
@@ -192,6 +192,7 @@ pub(super) fn state_of_step(
     template: AgentTemplate,
 ) -> JobState {
     let mut state = JobState::new(spec.job.clone(), allocation, template);
+    state.job_prefix = (!spec.has_short_form()).then(|| canonical(&spec.prefix));
     state.command = Some(step.run.command.clone());
     state.source = Some(step.checkpoint.source.to_owned());
     (state.group_access, state.event_log) = (spec.group_access, spec.event_log);

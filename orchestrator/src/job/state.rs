@@ -32,6 +32,9 @@ pub struct JobState {
     /// The version of the file.
     pub version: u32,
     pub job: String,
+    /// The prefix directory of the job, in a job of several steps: the state is in that of a step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_prefix: Option<PathBuf>,
     /// The command that the step runs.
     #[serde(default)]
     pub command: Option<Vec<String>>,
@@ -272,6 +275,7 @@ impl JobState {
         JobState {
             version: VERSION,
             job,
+            job_prefix: None,
             command: None,
             source: None,
             orchestrator: std::process::id(),

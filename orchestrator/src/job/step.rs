@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::run::Settings;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::DropGuard;
@@ -19,6 +20,7 @@ use super::background::{Background, Inbox};
 use super::drain_task::DrainTask;
 use super::excluded_nodes::ExcludedNodes;
 use super::fault_schedule::FaultSchedule;
+use super::node_pool::StepNodes;
 use super::progress::ProgressSources;
 use super::ranks::Ranks;
 use super::record::JobRecord;
@@ -57,7 +59,9 @@ pub(super) struct StepDriver<'job> {
     pub(super) agents: &'job mut AgentSupervisor,
     pub(super) ranks: Ranks,
     /// The faults of the job.
-    pub(super) faults: &'job mut FaultSchedule,
+    pub(super) faults: Arc<Mutex<FaultSchedule>>,
+    /// Where steps run side by side: the nodes of the job.
+    pub(super) nodes: Option<StepNodes>,
     /// Reads the output of the generation for a line that a fault waits for.
     pub(super) output_watch: Option<DropGuard>,
     pub(super) progress: ProgressSources,

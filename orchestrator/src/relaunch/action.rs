@@ -94,6 +94,12 @@ pub enum Action {
     /// Ask the resource manager whether the allocation exists, and again some seconds later if it does not: a launch
     /// was refused for that reason, or no agent answers. Ends as `AllocationChecked`.
     CheckAllocation,
+    /// Too few nodes are left, or fewer than the run uses: ask the job for this many more. Ends as `NodesLent`.
+    BorrowNodes {
+        wanted: u32,
+        /// Nothing can be launched without them.
+        waits: bool,
+    },
     /// Write a decision of the machine to the event log; nothing else follows from it. The driver itself logs what the
     /// agents report (checkpoints, restarts, flushes).
     Record(LogEvent),
@@ -134,6 +140,7 @@ impl Action {
     /// * commands of `before:` that did not succeed are run again;
     /// * the progress of a generation is checked again, with the same result, and so is the allocation;
     /// * directories that are recorded as superseded are recorded again;
+    /// * nodes that were lent and are not in the state are asked for again;
     /// * requests, lines of the event log and stacks are repeated.
     ///
     /// The others are decisions that must not be made again with another result: which ranks run on which node in which
@@ -160,6 +167,7 @@ impl Action {
             | Action::CancelStep { .. }
             | Action::CheckProgress { .. }
             | Action::CheckAllocation
+            | Action::BorrowNodes { .. }
             | Action::UpdatePeers { .. }
             | Action::Supersede { .. }
             | Action::Record(_) => true,

@@ -1,6 +1,6 @@
 //! The configuration of the relaunch loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName, RankEnd};
@@ -45,6 +45,9 @@ pub struct Config {
     pub max_ranks_per_node: Option<u32>,
     /// Nodes that the user excludes.
     pub excluded: BTreeMap<NodeName, Exclusion>,
+    /// In a job whose steps run side by side, the nodes that are lent to this one when it begins, and it may borrow
+    /// others when it has too few. `None`: it has all nodes of the allocation.
+    pub lent: Option<BTreeSet<NodeName>>,
     /// There are commands to be run before the first launch.
     pub before: bool,
     /// Launches after the first one, at most.
@@ -120,6 +123,7 @@ impl Config {
             ranks_per_node,
             max_ranks_per_node: None,
             excluded: BTreeMap::new(),
+            lent: None,
             before: false,
             attempts: 5,
             no_progress_limit: 3,
@@ -148,6 +152,11 @@ impl Config {
             halt_grace: Duration::from_secs(60),
             library_control: None,
         }
+    }
+
+    /// True if the step has the node when it begins.
+    pub(super) fn lends(&self, node: &NodeName) -> bool {
+        self.lent.as_ref().is_none_or(|lent| lent.contains(node))
     }
 
     /// True if anything shows whether a generation has made progress.

@@ -58,6 +58,12 @@ pub enum Event {
     NodeDown { node: NodeName, reason: DownReason },
     /// The user changed which nodes are excluded. The list is complete.
     ExclusionsChanged { excluded: BTreeMap<NodeName, Exclusion> },
+    /// The answer to [`Action::BorrowNodes`](super::Action::BorrowNodes), and again whenever the job has more.
+    NodesLent {
+        nodes: Vec<NodeName>,
+        /// Other steps may give nodes back.
+        more_later: bool,
+    },
     /// A health test failed, for example one of the site. The node is down from now on, until the drain.
     HealthFault { node: NodeName, fault: String },
     /// The answer to [`Action::AskHalt`](super::Action::AskHalt).

@@ -87,6 +87,9 @@ pub enum Activity {
     /// Asks whether the allocation still exists.
     #[serde(rename = "checking the allocation")]
     CheckingAllocation,
+    /// Too few nodes are left: waits for those of other steps of the job.
+    #[serde(rename = "waiting for nodes")]
+    AwaitingNodes,
     /// Waits between two generations.
     #[serde(rename = "settling")]
     Settling,
@@ -124,6 +127,7 @@ impl From<Phase> for Activity {
             Phase::AskingHalt { .. } => Activity::AskingHalt,
             Phase::RunningBefore { .. } => Activity::RunningBefore,
             Phase::CheckingAllocation => Activity::CheckingAllocation,
+            Phase::AwaitingNodes => Activity::AwaitingNodes,
             Phase::Settling { .. } => Activity::Settling,
             Phase::Preparing => Activity::Preparing,
             Phase::Running => Activity::Running,
@@ -145,24 +149,28 @@ impl Snapshot {
                 *used = true;
             }
         }
-        let nodes = self.names.iter().zip(&self.nodes).zip(used).map(|((name, node), used)| NodeExplanation {
-            node: name.clone(),
-            used,
-            restarts: node.restarts,
-            silent: node.silent_since.is_some(),
-            excluded: node.excluded.as_ref().map(|excluded| excluded.reason.clone()).or_else(|| {
-                let unfit = node.unfit.as_ref()?.reason.reason.clone();
-                Some(Exclusion { reason: unfit, now: true })
-            }),
-            keeps_ranks: used && node.keeps_ranks,
-            condition: match &node.status {
+        let nodes = self.names.iter().zip(&self.nodes).zip(used).filter_map(|((name, node), used)| {
+            let condition = match &node.status {
                 NodeStatus::Healthy => NodeCondition::Healthy,
                 NodeStatus::Down { cause } => NodeCondition::Down(cause.clone()),
                 NodeStatus::Starting(starting) => NodeCondition::Starting {
                     since: starting.asked,
                     lost: starting.lost.as_ref().map(|lost| lost.reason.clone()),
                 },
-            },
+                NodeStatus::NotLent => return None,
+            };
+            Some(NodeExplanation {
+                node: name.clone(),
+                used,
+                restarts: node.restarts,
+                silent: node.silent_since.is_some(),
+                excluded: node.excluded.as_ref().map(|excluded| excluded.reason.clone()).or_else(|| {
+                    let unfit = node.unfit.as_ref()?.reason.reason.clone();
+                    Some(Exclusion { reason: unfit, now: true })
+                }),
+                keeps_ranks: used && node.keeps_ranks,
+                condition,
+            })
         });
         let halting = || self.active.as_ref().and_then(|active| Some(active.facts.halt.as_ref()?.reason.clone()));
         Explanation {
@@ -187,7 +195,8 @@ impl Machine {
 
     /// The explanation in a line, for the live view; its cost does not depend on the number of nodes.
     pub fn summary(&self) -> View {
-        let (nodes, generation, head) = (self.state.nodes.len(), self.generation(), &self.state.head);
+        let (generation, head) = (self.generation(), &self.state.head);
+        let nodes = self.state.nodes.len() - self.count.not_lent as usize;
         let up = (self.count.starting + self.count.healthy) as usize;
         let used = self.count.used as usize;
         View {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, NodeName, Placement, Rank, RankEnd, RunNode};
 
@@ -51,6 +52,8 @@ pub(super) struct Counts {
     /// The agent is being started.
     pub starting: u32,
     pub healthy: u32,
+    /// The job has not lent the node to this step.
+    pub not_lent: u32,
     /// The agent was up at some time.
     pub reached: u32,
     /// The node has ranks in the last placement, and is not down.
@@ -101,6 +104,7 @@ impl Machine {
         let count = Counts {
             starting: number(NodeState::is_starting),
             healthy: number(NodeState::is_healthy),
+            not_lent: number(NodeState::is_not_lent),
             reached: number(|node| node.address.is_some()),
             ..Counts::default()
         };
@@ -162,6 +166,11 @@ impl Machine {
 
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// When something was first launched in this step.
+    pub fn first_launched(&self) -> Option<Duration> {
+        self.state.history.iter().next().map(|first| first.launched)
     }
 
     /// True after [`Action::Finish`].
@@ -244,10 +253,10 @@ impl Machine {
         }
         self.leader = self.state.homes.iter().min().copied();
         let used = self.ranks_on.iter().zip(&self.state.nodes);
-        self.count.used = used.filter(|(ranks, node)| !ranks.is_empty() && !node.is_down()).count() as u32;
+        self.count.used = used.filter(|(ranks, node)| !ranks.is_empty() && !node.is_out()).count() as u32;
         (self.count.all_excluded, self.count.excluded, self.count.excluded_used) = (0, 0, 0);
         for (ranks, node) in self.ranks_on.iter().zip(&self.state.nodes).filter(|(_, node)| node.is_excluded()) {
-            let up = u32::from(!node.is_down());
+            let up = u32::from(!node.is_out());
             self.count.all_excluded += 1;
             self.count.excluded += up;
             self.count.excluded_used += up * u32::from(!ranks.is_empty());
@@ -256,7 +265,7 @@ impl Machine {
 
     pub(super) fn current_placement(&self) -> Arc<Placement> {
         let nodes = self.state.nodes.iter().zip(&self.config.nodes).zip(&self.ranks_on);
-        let nodes = nodes.filter(|((node, _), _)| !node.is_down()).filter_map(|((node, known), ranks)| {
+        let nodes = nodes.filter(|((node, _), _)| !node.is_out()).filter_map(|((node, known), ranks)| {
             Some(RunNode {
                 name: known.name.clone(),
                 address: node.address?,
@@ -272,7 +281,7 @@ impl Machine {
     pub(super) fn find_restarts(&mut self) {
         let is_restarted = |node: &NodeState| match &node.status {
             NodeStatus::Starting(starting) => starting.lost.is_some() && starting.retry.is_none(),
-            NodeStatus::Healthy | NodeStatus::Down { .. } => false,
+            NodeStatus::Healthy | NodeStatus::Down { .. } | NodeStatus::NotLent => false,
         };
         let nodes = (0u32..).zip(&self.state.nodes);
         self.restarting = nodes.filter(|(_, node)| is_restarted(node)).map(|(position, _)| position).collect();
@@ -284,14 +293,16 @@ impl Machine {
         let excluded = u32::from(node.is_excluded());
         self.count.starting -= u32::from(node.is_starting());
         self.count.healthy -= u32::from(node.is_healthy());
-        let up = u32::from(!node.is_down());
+        self.count.not_lent -= u32::from(node.is_not_lent());
+        let up = u32::from(!node.is_out());
         self.count.used -= used * up;
         self.count.excluded -= excluded * up;
         self.count.excluded_used -= excluded * used * up;
         node.status = status;
         self.count.starting += u32::from(node.is_starting());
         self.count.healthy += u32::from(node.is_healthy());
-        let up = u32::from(!node.is_down());
+        self.count.not_lent += u32::from(node.is_not_lent());
+        let up = u32::from(!node.is_out());
         self.count.used += used * up;
         self.count.excluded += excluded * up;
         self.count.excluded_used += excluded * used * up;

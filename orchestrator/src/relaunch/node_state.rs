@@ -62,6 +62,9 @@ pub(super) enum NodeStatus {
         #[serde(rename = "verdict")]
         cause: TimedReason<DownReason>,
     },
+    /// The job has not lent the node to this step: another one may have it. This step starts no agent there, and fences
+    /// none.
+    NotLent,
 }
 
 /// A restart of an agent.
@@ -196,10 +199,15 @@ impl NodeState {
         }
     }
 
+    /// The node at the beginning of a step to which it is `lent`, or not.
+    pub fn first(lent: bool) -> Self {
+        NodeState { status: if lent { NodeState::new().status } else { NodeStatus::NotLent }, ..NodeState::new() }
+    }
+
     /// The node at the beginning of the next step: its agent is started again, unless the node is down.
     pub fn in_next_step(&self) -> Self {
         match self.status {
-            NodeStatus::Down { .. } => self.clone(),
+            NodeStatus::Down { .. } | NodeStatus::NotLent => self.clone(),
             NodeStatus::Starting(_) | NodeStatus::Healthy => {
                 NodeState { restarts: self.restarts, last_restart: self.last_restart, ..NodeState::new() }
             }
@@ -210,7 +218,7 @@ impl NodeState {
     /// are counted from zero.
     pub fn in_next_run(&self) -> Self {
         match self.status {
-            NodeStatus::Down { .. } => self.clone(),
+            NodeStatus::Down { .. } | NodeStatus::NotLent => self.clone(),
             NodeStatus::Starting(_) | NodeStatus::Healthy => NodeState::new(),
         }
     }
@@ -223,8 +231,17 @@ impl NodeState {
         matches!(self.status, NodeStatus::Starting(_))
     }
 
+    /// Down, or not lent to this step: it has no agent of this step.
+    pub fn is_out(&self) -> bool {
+        matches!(self.status, NodeStatus::Down { .. } | NodeStatus::NotLent)
+    }
+
     pub fn is_down(&self) -> bool {
         matches!(self.status, NodeStatus::Down { .. })
+    }
+
+    pub fn is_not_lent(&self) -> bool {
+        matches!(self.status, NodeStatus::NotLent)
     }
 
     /// The user excluded it, or it could not use its own directories in a restart.

@@ -141,6 +141,8 @@ pub(super) enum Phase {
     /// A launch was refused because the allocation does not exist, or no agent answers: waiting for the word of the
     /// resource manager.
     CheckingAllocation,
+    /// Too few nodes are left, and the job may lend others: waiting for them.
+    AwaitingNodes,
     /// The delay between two generations.
     Settling {
         until: Duration,
@@ -214,7 +216,12 @@ impl Snapshot {
             finished_steps: config.finished,
             names: config.nodes.iter().map(|node| node.name.clone()).collect(),
             head: Head::fresh(config.finished, None),
-            nodes: config.nodes.iter().map(|_| NodeState::new()).collect::<Vec<_>>().into(),
+            nodes: config
+                .nodes
+                .iter()
+                .map(|node| NodeState::first(config.lends(&node.name)))
+                .collect::<Vec<_>>()
+                .into(),
             ..Snapshot::default()
         }
     }
@@ -281,6 +288,26 @@ impl Snapshot {
     /// Nodes that are not down; those that were excluded before their agents were up may be included again.
     pub fn nodes_left(&self) -> usize {
         self.nodes.iter().filter(|node| !node.is_down() || node.has_no_agent()).count()
+    }
+
+    /// The nodes that the job has lent to this step, those that are down included.
+    pub fn lent(&self) -> impl Iterator<Item = &NodeName> {
+        self.names.iter().zip(&self.nodes).filter(|(_, node)| !node.is_not_lent()).map(|(name, _)| name)
+    }
+
+    /// True if the job has lent only some of its nodes to this step.
+    pub fn has_some_nodes(&self) -> bool {
+        self.nodes.iter().any(NodeState::is_not_lent)
+    }
+
+    /// Those of the lent nodes that another step can use, when the agents of the nodes in `stopped` have ended: they are
+    /// not down, or have no agent because they are excluded.
+    pub fn given_back(&self, stopped: &BTreeSet<NodeName>) -> BTreeSet<NodeName> {
+        let nodes = self.names.iter().zip(&self.nodes).filter(|(name, node)| {
+            let has_ended = node.address.is_none() || stopped.contains(*name);
+            node.has_no_agent() || !node.is_out() && has_ended
+        });
+        nodes.map(|(name, _)| name.clone()).collect()
     }
 
     /// True if a drain may complete incomplete directories: those that restarts supersede are recorded.

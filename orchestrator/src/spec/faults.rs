@@ -7,6 +7,7 @@ use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::run::FaultPoint;
 
 use super::allocation::Allocation;
+use super::job::Step;
 use super::keys::{Section, keys};
 use super::node_reference::NodeReference;
 use super::quantity::format_duration;
@@ -23,6 +24,15 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 pub struct InjectedFault {
     pub moment: FaultMoment,
     pub action: FaultAction,
+    /// The step that its moment and its rank are of; `None`: any.
+    pub step: Option<String>,
+}
+
+impl InjectedFault {
+    /// True if its moment may come in this step.
+    pub fn is_of(&self, step: &str) -> bool {
+        self.step.as_ref().is_none_or(|own| own == step)
+    }
 }
 
 /// When a fault is injected.
@@ -121,7 +131,8 @@ impl fmt::Display for InjectedFault {
             }
             FaultAction::Pause(node, time) => write!(f, " of {} for {}", node.in_allocation(), format_duration(*time))?,
         }
-        write!(f, " {}", self.moment)
+        write!(f, " {}", self.moment)?;
+        self.step.as_ref().map_or(Ok(()), |step| write!(f, " of step {step}"))
     }
 }
 
@@ -168,6 +179,9 @@ impl ActionKind {
 
 keys! {
     InjectedFault => Option<InjectedFault>;
+    /// In a job of several steps, the one that moment and rank are of; `after` is then the time since the first launch
+    /// in this step. Default: the first step in which the moment comes.
+    step = text().optional(),
     /// The node that fails: its number in the allocation from 0, or its name.
     node = text().optional(),
     /// With `kill-rank`: the rank.
@@ -210,7 +224,7 @@ keys! {
             ActionKind::FillCache => FaultAction::FillCache(node?, bytes?),
             ActionKind::StallPrefix => FaultAction::StallPrefix(r#for?),
         };
-        Some(InjectedFault { moment: moment?, action })
+        Some(InjectedFault { moment: moment?, action, step })
     }
 }
 
@@ -240,6 +254,9 @@ fn check_action(section: &Section<'_>, action: ActionKind, in_phase: bool, lasts
             section.mistake(key, message, "leave it out, or write another `action`");
         }
     }
+    if in_phase && section.has("step") {
+        section.mistake("step", "`step` has no effect with `during`", "leave it out");
+    }
     if in_phase && !matches!(action, ActionKind::Kill | ActionKind::KillAgent) {
         let help = "write `after`, `after_checkpoint` or `after_output`";
         section.mistake("during", format!("`during` has no effect with `action: {}`", action.word()), help);
@@ -250,7 +267,11 @@ fn check_action(section: &Section<'_>, action: ActionKind, in_phase: bool, lasts
 }
 
 /// What is wrong with the faults of an allocation: the path of the key, message and help. `ranks`: of the largest step.
-pub(super) fn mistakes(allocation: &Allocation, manager: &ManagerFacts, ranks: u32) -> Vec<(String, String, String)> {
+pub(super) fn mistakes(
+    allocation: &Allocation,
+    manager: &ManagerFacts,
+    steps: &[Step],
+) -> Vec<(String, String, String)> {
     let mut mistakes = Vec::new();
     let nodes = if manager.has_virtual_nodes() {
         (0..allocation.nodes).map(super::virtual_node).collect()
@@ -270,6 +291,13 @@ pub(super) fn mistakes(allocation: &Allocation, manager: &ManagerFacts, ranks: u
             let help = format!("there are {}: 0 to {}, `{first}` to `{last}`", nodes.len(), nodes.len() - 1);
             mistakes.push((path("node"), message, help));
         }
+        if let Some(step) = fault.step.as_ref().filter(|step| steps.iter().all(|known| known.name != **step)) {
+            let message = format!("there is no step named `{}`", step.escape_debug());
+            let names = steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>().join(", ");
+            mistakes.push((path("step"), message, format!("steps: {names}")));
+        }
+        let ranks = steps.iter().filter(|step| fault.is_of(&step.name)).map(|step| step.run.ranks).max();
+        let ranks = ranks.unwrap_or(u32::MAX);
         if let FaultAction::KillRank(rank) = fault.action
             && rank.0 >= ranks
         {

@@ -19,7 +19,8 @@ use super::registered::ManagerFacts;
 use super::registry::Registry;
 use super::run::{self, RunSpec};
 use super::settings::{Setting, Settings};
-use super::supervision::{Halt, Health, Metrics, Progress, Relaunch, Requeue, SiteCommand};
+use super::step_order;
+use super::supervision::{Halt, Health, Metrics, Progress, Relaunch, Requeue, SiteCommand, StepRelaunch};
 use super::value_kinds::{Choice, ParameterValue, choice, path, switch, text};
 
 /// A job: the series of runs and allocations that completes one simulation.
@@ -67,6 +68,8 @@ pub struct Step {
     pub prefix: PathBuf,
     /// The names of the steps that must have finished before it begins.
     pub needs: Vec<String>,
+    /// Its own keys, and those of the job for the others.
+    pub relaunch: Relaunch,
     pub run: RunSpec,
     pub checkpoint: Checkpoint,
     /// In front of the paths of its keys in [`JobSpec::settings`]; empty, or with a `.` at its end.
@@ -81,6 +84,11 @@ impl Step {
     pub fn restarts_from_prefix(&self) -> bool {
         let Checkpoint { restart, flush, .. } = &self.checkpoint;
         restart.from_prefix && self.source.facts.keys.takes(FROM_PREFIX) && flush.container.is_none()
+    }
+
+    /// The nodes that a launch needs.
+    pub fn nodes_needed(&self) -> u32 {
+        self.relaunch.min_nodes.map_or(self.run.nodes, |fewest| fewest.min(self.run.nodes))
     }
 
     /// True if the interval between checkpoints is chosen from their cost (`every: auto`), by the key or by default.
@@ -168,6 +176,24 @@ impl JobSpec {
         self.event_log.then(|| self.group_access.access())
     }
 
+    /// Two steps of which none needs the other, for which the allocation has nodes at the same time.
+    pub fn independent_steps(&self) -> Option<(&Step, &Step)> {
+        let needs = |one: &Step, other: &Step| step_order::needs(&self.steps, one).contains(other.name.as_str());
+        let fit = |one: &Step, other: &Step| one.run.nodes.saturating_add(other.run.nodes) <= self.allocation.usable;
+        let before = |(at, step)| self.steps[..at].iter().map(move |earlier| (earlier, step));
+        self.steps
+            .iter()
+            .enumerate()
+            .flat_map(before)
+            .find(|(one, other)| fit(one, other) && !needs(one, other) && !needs(other, one))
+    }
+
+    /// As [`independent_steps`](Self::independent_steps), where steps run side by side: the commands of `before` and
+    /// `after` run around all steps, on all nodes.
+    pub fn beside_each_other(&self) -> Option<(&Step, &Step)> {
+        self.independent_steps().filter(|_| self.before.is_empty() && self.after.is_empty())
+    }
+
     /// True if `run` is a top-level key: one step, in the job's own prefix.
     pub fn has_short_form(&self) -> bool {
         matches!(&self.steps[..], [step] if step.prefix == self.prefix)
@@ -180,6 +206,7 @@ type CompleteJob = dyn FnOnce(Allocation, Vec<Step>, Option<Replicated>) -> JobS
 pub struct WrittenJob {
     pub(super) allocation: allocation::WrittenAllocation,
     steps: Vec<WrittenStep>,
+    relaunch: Relaunch,
     replicated: Option<pairs::WrittenReplicated>,
     /// The spec with these, when they are complete.
     complete: Box<CompleteJob>,
@@ -187,9 +214,10 @@ pub struct WrittenJob {
 
 pub struct WrittenStep {
     name: String,
-    prefix: PathBuf,
+    prefix: Option<PathBuf>,
     /// Default: the step before it.
     needs: Option<Vec<String>>,
+    relaunch: StepRelaunch,
     run: run::WrittenRun,
     checkpoint: Checkpoint,
 }
@@ -237,10 +265,11 @@ keys! {
     run = section_unless::<RunSpec>("steps"),
     /// The checkpoints of the run.
     checkpoint = section_unless::<Checkpoint>("steps"),
-    /// Instead of `run` and `checkpoint`: several steps. They run one after the other in this order, each with its own
-    /// checkpoints in `<prefix>/<name>`. They share nodes, agents and control directory. If a step fails, those that
-    /// need it are skipped and the others run; the exit code is that of the first one that failed. A step that is
-    /// finished is not run again by the next `holdfast run`.
+    /// Instead of `run` and `checkpoint`: several steps, each with its own checkpoints in `<prefix>/<name>`. A step
+    /// begins when those that it needs have finished. Steps of which none needs the other run side by side where the
+    /// allocation has nodes for both (see docs/steps.md); otherwise one after the other, in this order. If a step fails,
+    /// those that need it are skipped and the others run; the exit code is that of the first one that failed. A step
+    /// that is finished is not run again by the next `holdfast run`.
     steps = optional_list::<Step>(),
     /// With `kind: replicated`: the pairs of main and replica.
     pairs = list::<pairs::Pairs>(),
@@ -275,7 +304,10 @@ keys! {
         }
         let prefix = beside_spec(section.reader(), prefix);
         let mut steps = steps.unwrap_or_default();
-        steps.iter_mut().for_each(|step| step.prefix = prefix.join(&step.name));
+        for step in &mut steps {
+            let below = step.prefix.take().unwrap_or_else(|| PathBuf::from(&step.name));
+            step.prefix = Some(prefix.join(below));
+        }
         let replicated = (kind == JobKind::Replicated).then(|| pairs::WrittenReplicated {
             pairs,
             jobs,
@@ -285,7 +317,8 @@ keys! {
         if replicated.is_some() {
             steps.clear();
         } else if let (Some(run), Some(checkpoint)) = (run, checkpoint) {
-            steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), needs: None, run, checkpoint });
+            let (name, prefix, relaunch) = (job.clone(), Some(prefix.clone()), StepRelaunch::default());
+            steps.push(WrittenStep { name, prefix, needs: None, relaunch, run, checkpoint });
         }
         let beside = |key: &str, file: Option<PathBuf>| file.map(|file| section.reader().absolute(key, file));
         let metrics = Metrics {
@@ -294,6 +327,7 @@ keys! {
             ..metrics
         };
         let notify: Vec<_> = notify.into_iter().flatten().collect();
+        let relaunch_of_job = relaunch.clone();
         let complete = move |allocation, steps, replicated| JobSpec {
             job,
             prefix,
@@ -316,7 +350,7 @@ keys! {
             settings: Settings::default(),
             warnings: Vec::new(),
         };
-        WrittenJob { allocation, steps, replicated, complete: Box::new(complete) }
+        WrittenJob { allocation, steps, relaunch: relaunch_of_job, replicated, complete: Box::new(complete) }
     }
 }
 
@@ -354,14 +388,22 @@ keys! {
     /// As `checkpoint` above.
     checkpoint = section_as_above::<Checkpoint>(),
     /// Names of steps that must have finished before this one begins: `[prepare, simulate]`. Default: the step before
-    /// it in the list. `[]`: none.
+    /// it in the list. `[]`: none. The name of a step with `each` means all its elements.
     needs = words(),
+    /// An array of steps: one for each of these values, with the name `<name>-<value>`. `{each}` in the step is its
+    /// value: `{name: member, each: [1, 2], run: {command: [./app, "{each}"]}}`.
+    each = words(),
+    /// Its prefix directory, relative to that of the job. Default: its name.
+    prefix = path().optional(),
+    /// Instead of those of the job: its own limits of relaunches.
+    relaunch = section::<StepRelaunch>(),
     |section| {
         if name.is_none() {
             section.mistake("name", "the step has no name", "write `name: prepare`");
         }
-        let name = name.unwrap_or_default();
-        WrittenStep { prefix: PathBuf::new(), name, needs, run, checkpoint }
+        // It has been replaced by its elements: see `each`.
+        let _: Option<Vec<String>> = each;
+        WrittenStep { prefix, name: name.unwrap_or_default(), needs, relaunch, run, checkpoint }
     }
 }
 
@@ -376,18 +418,19 @@ impl WrittenJob {
         registry: &Registry,
         reader: &Reader,
     ) -> JobSpec {
-        let WrittenJob { allocation, steps, replicated, complete } = self;
+        let WrittenJob { allocation, steps, relaunch, replicated, complete } = self;
         let allocation = allocation.within(allocated_nodes, allocated);
         let mut previous: Option<String> = None;
         let complete_step = |step: WrittenStep| {
-            let WrittenStep { name, prefix, needs, run, checkpoint } = step;
+            let WrittenStep { name, prefix, needs, relaunch: own, run, checkpoint } = step;
             let needs = needs.unwrap_or_else(|| previous.iter().cloned().collect());
             previous = Some(name.clone());
             // The name was read as that of a source.
             Some(Step {
                 name,
-                prefix,
+                prefix: prefix.unwrap_or_default(),
                 needs,
+                relaunch: own.over(&relaunch),
                 key_path: String::new(),
                 run: run.within(allocation.usable().map(|usable| usable.max(1)), reader),
                 source: registry.source(checkpoint.source)?,

@@ -11,7 +11,7 @@ use super::environment::Environment;
 use super::job::JobSpec;
 use super::keys::Keys;
 use super::reading::Reader;
-use super::{applies, former_names, not_a_spec, quantity, shell_syntax, step_order, validation, warnings};
+use super::{applies, each, former_names, not_a_spec, quantity, shell_syntax, step_order, validation, warnings};
 
 impl JobSpec {
     /// Reads a spec from a file.
@@ -54,6 +54,7 @@ impl JobSpec {
     ) -> Result<JobSpec, Diagnostics> {
         let mut root = document::read(text).map_err(|mistake| Diagnostics::new(file_name, text, vec![mistake]))?;
         let notes = former_names::replace(&mut root);
+        each::expand(&mut root).map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))?;
         let mut spec = JobSpec::from_document(&root, base, environment)
             .map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))?;
         spec.warnings.extend(notes);

@@ -29,6 +29,7 @@ mod checkpoint;
 mod checkpoint_source;
 mod diagnostics;
 mod document;
+mod each;
 mod environment;
 mod failure_domain;
 mod faults;

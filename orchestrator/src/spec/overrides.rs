@@ -70,5 +70,6 @@ impl OverrideLevel {
 /// The path relative to its step.
 fn step_free(path: &str) -> &str {
     let inside = path.strip_prefix("steps[").and_then(|rest| rest.split_once("].")).map(|(_, inside)| inside);
-    inside.unwrap_or(path)
+    // Each step has a prefix directory of its own.
+    inside.filter(|inside| *inside != "prefix").unwrap_or(path)
 }

@@ -1,6 +1,6 @@
 //! The order of the steps of a job, from `needs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::diagnostics::nearest;
 use super::job::{JobSpec, Step};
@@ -38,6 +38,16 @@ fn report_cycle(spec: &JobSpec, cycle: &[usize], reader: &Reader) {
     let message = format!("`{}` {}: none of them could begin", names[0], chain.join(", which "));
     let help = "remove a name from `needs`; a step without `needs` needs the one before it, one with `needs: []` none";
     reader.mistake(&key(cycle[first]), message, help);
+}
+
+/// The names of all steps that have to finish before this one.
+pub(super) fn needs<'a>(steps: &'a [Step], of: &'a Step) -> BTreeSet<&'a str> {
+    let (mut found, mut open) = (BTreeSet::new(), vec![of]);
+    while let Some(step) = open.pop() {
+        let new = step.needs.iter().map(String::as_str).filter(|need| found.insert(*need));
+        open.extend(new.filter_map(|need| steps.iter().find(|step| step.name == need)).collect::<Vec<_>>());
+    }
+    found
 }
 
 /// The steps in an order in which each follows all that it needs; otherwise that of the list. Names without a step are

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::keys::{Parameter, keys, list, requeue_by_manager, scr, words};
+use super::keys::{Parameter, keys, list, optional_list, requeue_by_manager, scr, words};
 use super::quantity::format_duration;
 use super::reading::Section;
 use super::value_kinds::{
@@ -40,6 +40,58 @@ keys! {
         /// Actions for exit codes of the application: `{codes: [2, 17], action: stop}`. The first rule with the code
         /// decides; without a rule the application is relaunched.
         on_exit_code: Vec<ExitCodeRule> = list::<ExitCodeRule>(),
+    }
+}
+
+/// The keys of `relaunch` that a step has instead of those of the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepRelaunch {
+    attempts: Option<u32>,
+    no_progress_limit: Option<u32>,
+    settle: Option<Duration>,
+    min_nodes: Option<u32>,
+    max_ranks_per_node: Option<u32>,
+    on_exit_code: Option<Vec<ExitCodeRule>>,
+}
+
+impl StepRelaunch {
+    /// The settings of the step in a job with these.
+    pub(super) fn over(self, job: &Relaunch) -> Relaunch {
+        Relaunch {
+            attempts: self.attempts.unwrap_or(job.attempts),
+            no_progress_limit: self.no_progress_limit.unwrap_or(job.no_progress_limit),
+            settle: self.settle.unwrap_or(job.settle),
+            min_nodes: self.min_nodes.or(job.min_nodes),
+            max_ranks_per_node: self.max_ranks_per_node.or(job.max_ranks_per_node),
+            on_exit_code: self.on_exit_code.unwrap_or_else(|| job.on_exit_code.clone()),
+        }
+    }
+}
+
+keys! {
+    StepRelaunch => StepRelaunch;
+    /// As `relaunch.attempts`.
+    attempts = whole::<u32>(0..=u32::MAX.into()).optional(),
+    /// As `relaunch.no_progress_limit`.
+    no_progress_limit = whole::<u32>(1..=u32::MAX.into()).optional(),
+    /// As `relaunch.settle`.
+    settle = duration().optional(),
+    /// As `relaunch.min_nodes`.
+    min_nodes = whole::<u32>(1..=65_536).optional(),
+    /// As `relaunch.max_ranks_per_node`.
+    max_ranks_per_node = whole::<u32>(1..=1 << 20).optional(),
+    /// As `relaunch.on_exit_code`.
+    on_exit_code = optional_list::<ExitCodeRule>(),
+    |section| {
+        // What comes from elsewhere is a setting of the job: this section is what the step has instead.
+        StepRelaunch {
+            attempts: attempts.filter(|_| section.has("attempts")),
+            no_progress_limit: no_progress_limit.filter(|_| section.has("no_progress_limit")),
+            settle: settle.filter(|_| section.has("settle")),
+            min_nodes: min_nodes.filter(|_| section.has("min_nodes")),
+            max_ranks_per_node: max_ranks_per_node.filter(|_| section.has("max_ranks_per_node")),
+            on_exit_code,
+        }
     }
 }
 

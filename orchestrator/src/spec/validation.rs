@@ -1,6 +1,7 @@
 //! Checks across sections.
 
 use std::collections::BTreeSet;
+use std::path::{Component, Path};
 
 use holdfast_core::redundancy::groups::GroupRules;
 use holdfast_core::redundancy::registry;
@@ -33,8 +34,7 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, environment:
         reader.mistake(&format!("allocation.{key}"), message, help);
     }
     if let Some(manager) = manager {
-        let ranks = spec.steps.iter().map(|step| step.run.ranks).max().unwrap_or_default();
-        for (key, message, help) in faults::mistakes(&spec.allocation, manager, ranks) {
+        for (key, message, help) in faults::mistakes(&spec.allocation, manager, &spec.steps) {
             reader.mistake(&key, message, help);
         }
     }
@@ -98,27 +98,43 @@ fn check_min_nodes(spec: &JobSpec, reader: &Reader) {
         let help = format!("write a number from 1 to {}", spec.allocation.nodes);
         reader.mistake("relaunch.min_nodes", message, help);
     }
-    let Some(most_ranks) = spec.relaunch.max_ranks_per_node else { return };
-    let key = "relaunch.max_ranks_per_node";
-    if min_nodes >= most_nodes {
-        let help = format!("write `min_nodes` with a number below {most_nodes}, or leave it out");
-        reader.mistake(
-            key,
-            "`max_ranks_per_node` has no effect without a `min_nodes` below the nodes of the run",
-            help,
-        );
-        return;
+    if spec.relaunch.max_ranks_per_node.is_some() && min_nodes >= most_nodes {
+        has_no_room(most_nodes, "relaunch.max_ranks_per_node", reader);
     }
-    for step in spec.steps.iter().filter(|step| step.run.nodes > min_nodes) {
-        let RunSpec { ranks, ranks_per_node, .. } = step.run;
+    let mut reported = BTreeSet::new();
+    for step in &spec.steps {
+        let RunSpec { nodes, ranks, ranks_per_node, .. } = step.run;
+        // The key of the step, if it has its own.
+        let key = |name: &str| match format!("{}relaunch.{name}", step.key_path) {
+            own if reader.is_decided(&own) => own,
+            _ => format!("relaunch.{name}"),
+        };
+        let min_nodes = step.relaunch.min_nodes.unwrap_or(nodes);
+        let (of_min, of_most) = (key("min_nodes"), key("max_ranks_per_node"));
+        if of_min != "relaunch.min_nodes" && min_nodes > nodes {
+            let message = format!("{min_nodes} nodes are more than the step uses ({nodes})");
+            reader.mistake(&of_min, message, format!("write a number from 1 to {nodes}"));
+        }
+        let Some(most_ranks) = step.relaunch.max_ranks_per_node else { continue };
+        if min_nodes >= nodes {
+            if of_most != "relaunch.max_ranks_per_node" {
+                has_no_room(nodes, &of_most, reader);
+            }
+            continue;
+        }
         let room = u64::from(most_ranks) * u64::from(min_nodes);
-        if most_ranks < ranks_per_node || room < u64::from(ranks) {
+        if (most_ranks < ranks_per_node || room < u64::from(ranks)) && reported.insert(of_most.clone()) {
             let message = format!("{ranks} ranks do not fit on {min_nodes} nodes with at most {most_ranks} ranks each");
             let needed = ranks.div_ceil(min_nodes).max(ranks_per_node);
-            reader.mistake(key, message, format!("write at least {needed}, or raise `min_nodes`"));
-            return;
+            reader.mistake(&of_most, message, format!("write at least {needed}, or raise `min_nodes`"));
         }
     }
+}
+
+fn has_no_room(nodes: u32, key: &str, reader: &Reader) {
+    let help = format!("write `min_nodes` with a number below {nodes}, or leave it out");
+    let message = "`max_ranks_per_node` has no effect without a `min_nodes` below the nodes of the run";
+    reader.mistake(key, message, help);
 }
 
 /// Names become part of paths.
@@ -150,6 +166,9 @@ fn check_steps(spec: &JobSpec, reader: &Reader) {
             }
         }
         earlier.insert(&step.name);
+        if !short_form {
+            check_prefix(spec, at, reader);
+        }
         check_checkpoint(step, path, reader);
         let Step { run, checkpoint, source, .. } = step;
         let JobSpec { health, progress, .. } = spec;
@@ -158,6 +177,28 @@ fn check_steps(spec: &JobSpec, reader: &Reader) {
         (source.check)(&checked);
         check_patterns(step, path, reader);
         check_control(spec, at, reader);
+    }
+}
+
+/// Each step has a state, an index and checkpoints of its own.
+fn check_prefix(spec: &JobSpec, at: usize, reader: &Reader) {
+    let step = &spec.steps[at];
+    let key = format!("{}prefix", step.key_path);
+    if step.prefix.components().any(|part| matches!(part, Component::ParentDir)) {
+        return reader.mistake(&key, "`..` in the prefix directory of a step", "write an absolute path instead");
+    }
+    let is_around = |one: &Path, other: &Path| other.starts_with(one);
+    let other = spec.steps[..at]
+        .iter()
+        .find(|other| is_around(&other.prefix, &step.prefix) || is_around(&step.prefix, &other.prefix));
+    let found = if is_around(&step.prefix, &spec.prefix) {
+        Some("of the job is the same, or is in it".to_owned())
+    } else {
+        other.map(|other| format!("of `{}` is the same, or one is in the other", other.name))
+    };
+    if let Some(found) = found {
+        let message = format!("the prefix directory {}: that {found}", step.prefix.display());
+        reader.mistake(&key, message, "give each step a directory of its own: by default it is its name");
     }
 }
 
@@ -173,7 +214,7 @@ fn check_patterns(step: &Step, path: &str, reader: &Reader) {
 
 fn check_nodes(spec: &JobSpec, step: &Step, manager: Option<&ManagerFacts>, reader: &Reader) {
     let path = &step.key_path;
-    let needed = spec.relaunch.min_nodes.map_or(step.run.nodes, |fewest| fewest.min(step.run.nodes));
+    let needed = step.nodes_needed();
     let (nodes, available) = (spec.allocation.nodes, spec.allocation.usable);
     if needed > available {
         let message = match nodes - available {

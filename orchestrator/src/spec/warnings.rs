@@ -27,7 +27,20 @@ pub(super) fn of(
     let not_resumed = spec.steps.iter().filter_map(watched_and_not_resumed);
     // Where it is not a mistake: by a parameter, or where `auto` selected the manager.
     let without_end = validation::without_end(spec, manager);
-    unused.chain(other_prefix).chain(other_id).chain(from_cache).chain(not_resumed).chain(without_end).collect()
+    let warnings = unused.chain(other_prefix).chain(other_id).chain(from_cache).chain(not_resumed).chain(without_end);
+    warnings.chain(one_after_the_other(spec)).collect()
+}
+
+/// The commands of the job run around all of its steps, on all nodes: they keep the steps from running side by side.
+fn one_after_the_other(spec: &JobSpec) -> Option<String> {
+    let key =
+        [("before", &spec.before), ("after", &spec.after)].into_iter().find(|(_, commands)| !commands.is_empty())?;
+    let (one, other) = spec.independent_steps()?;
+    Some(format!(
+        "`{}` runs around all steps: `{}` and `{}`, which could run side by side, run one after the other. Write its \
+        commands as a step that the others need",
+        key.0, one.name, other.name
+    ))
 }
 
 /// A parameter asks for restarts from the prefix directory, which this step cannot do. In the spec it is a mistake.

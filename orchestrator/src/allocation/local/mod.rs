@@ -421,10 +421,14 @@ impl Allocation for Local {
     }
 
     fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration) {
+        self.end_agents(&self.identity.nodes, agents, patience);
+    }
+
+    fn end_agents(&self, nodes: &[NodeName], agents: &[(NodeName, u32)], patience: Duration) {
         for (_, pid) in agents {
             process::wait_for_end(*pid, patience);
         }
-        self.identity.nodes.iter().for_each(|node| self.kill_agent(node));
+        nodes.iter().for_each(|node| self.kill_agent(node));
     }
 
     fn remote_shell(&self, _node: &NodeName) -> Option<RemoteShell> {

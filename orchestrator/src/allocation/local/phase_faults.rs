@@ -86,7 +86,7 @@ mod tests {
     fn arms_an_agent_until_its_fault_was_injected() {
         let nodes: Vec<NodeName> = ["node0", "node1", "node2"].map(NodeName::from).to_vec();
         let during = |phase| FaultMoment::During { phase, checkpoint: Some(CheckpointId(2)) };
-        let fault = |moment, action| InjectedFault { moment, action };
+        let fault = |moment, action| InjectedFault { moment, action, step: None };
         let all = vec![
             fault(during(FaultPoint::Encode), FaultAction::KillAgent(NodeReference::Position(1))),
             fault(during(FaultPoint::Copy), FaultAction::KillAgent(NodeReference::Name("node1".into()))),

@@ -396,6 +396,10 @@ impl Allocation for Ssh {
         });
     }
 
+    fn end_agents(&self, _nodes: &[NodeName], agents: &[(NodeName, u32)], patience: Duration) {
+        self.terminate_agents(agents, patience);
+    }
+
     fn command_prefix(&self, node: &NodeName) -> Vec<String> {
         let target = self.target(node).and_then(|target| serde_json::to_string(&target).ok());
         match (target, std::env::current_exe()) {

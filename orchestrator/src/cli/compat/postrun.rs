@@ -71,7 +71,7 @@ async fn drained(
     screen: &Screen,
 ) -> Result<Option<DrainReport>, super::super::failure::Failure> {
     let drained = if known {
-        standalone::of_prefix(prefix, None, screen).await
+        standalone::of_prefix(prefix, &[], None, screen).await
     } else {
         let environment = job::environment(Style::Human { verbose: false })?.for_drain();
         // Only the settings of checkpoints and nodes are used; a spec needs a command.

@@ -224,7 +224,7 @@ impl PlannedRehearsal<'_> {
 
     /// Halts the job when the run has shown what it can.
     async fn halt_when_complete(&self, prefix: &Path) {
-        let selection = JobSelection { spec: None, prefix: Some(prefix.to_owned()) };
+        let selection = JobSelection { spec: None, prefix: Some(prefix.to_owned()) }.into();
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let events = tokio::task::block_in_place(|| self.events(prefix)).unwrap_or_default();

@@ -94,8 +94,11 @@ pub(super) fn changed(spec: &JobSpec, changes: &Changes<'_>) -> JobSpec {
 /// Has a job run on virtual nodes, one more than it needs.
 fn use_virtual_nodes(spec: &mut JobSpec) {
     let Some(local) = registered().managers.iter().copied().find(|manager| manager.has_virtual_nodes()) else { return };
-    let most = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
-    let needed = spec.relaunch.min_nodes.map_or(most + 1, |fewest| most.max(fewest + 1));
+    let needed = spec
+        .steps
+        .iter()
+        .map(|step| step.relaunch.min_nodes.map_or(step.run.nodes + 1, |fewest| step.run.nodes.max(fewest + 1)));
+    let needed = needed.max().unwrap_or(1);
     let allocation = &mut spec.allocation;
     let is_local = allocation.manager.is_none_or(|manager| manager == local.name);
     let nodes = if is_local { allocation.nodes.max(needed) } else { needed };
@@ -173,18 +176,22 @@ requeue: {command: [sbatch, job.sh]}
     fn the_default_is_the_loss_of_the_second_node_after_the_first_checkpoint() {
         let node = NodeReference::Position(1);
         let first = FaultMoment::AfterCheckpoint(CheckpointId(1));
-        assert_eq!(read("kill", "1"), InjectedFault { moment: first.clone(), action: FaultAction::Kill(node.clone()) });
+        assert_eq!(
+            read("kill", "1"),
+            InjectedFault { moment: first.clone(), action: FaultAction::Kill(node.clone()), step: None }
+        );
         let rank = InjectedFault {
             moment: FaultMoment::After(Duration::from_secs(5)),
             action: FaultAction::KillRank(Rank(1)),
+            step: None,
         };
         assert_eq!(read("kill-rank", "5s"), rank);
         let pause = FaultAction::Pause(NodeReference::Name("n3".into()), Duration::from_secs(2));
         let line = FaultMoment::AfterOutput("it's step [0-9]".to_owned());
         let written = read("action:pause,node: n3, for: 2s", "it's step [0-9]");
-        assert_eq!(written, InjectedFault { moment: line, action: pause });
+        assert_eq!(written, InjectedFault { moment: line, action: pause, step: None });
         let stall = FaultAction::StallPrefix(Duration::from_secs(10));
-        assert_eq!(read("stall-prefix", "1"), InjectedFault { moment: first, action: stall });
+        assert_eq!(read("stall-prefix", "1"), InjectedFault { moment: first, action: stall, step: None });
         for (written, mistake) in [("fill-cache", "`bytes` is missing"), ("kil", "kil")] {
             let refused = fault(&job(), written, "1").unwrap_err();
             assert!(refused.json().to_string().contains(mistake), "{}", refused.json());

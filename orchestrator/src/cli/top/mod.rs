@@ -27,7 +27,7 @@ use self::keys::{Effect, Keys, Request};
 use self::view::Picture;
 use super::checkpoint;
 use super::failure::Failure;
-use super::job::JobSelection;
+use super::job::{JobSelection, StepSelection};
 use super::nodes::{delayed_text, request_for};
 use super::output::{Style, printable};
 use super::running_job::RunningJob;
@@ -63,7 +63,7 @@ agent answers; 78 its state belongs to another user")]
 pub struct TopArgs {
     /// The job
     #[command(flatten)]
-    pub job: JobSelection,
+    pub job: StepSelection,
 }
 
 /// The time between two looks at the job.
@@ -91,7 +91,7 @@ pub(super) fn run(args: &TopArgs, style: Style) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, "`holdfast top` needs a terminal for its output and its keys")
             .remedy("`holdfast status --watch` prints lines"));
     }
-    let environment = Arc::new(args.job.environment(style)?);
+    let environment = Arc::new(args.job.job.environment(style)?);
     // What is wrong from the beginning is reported as by other commands.
     let picture = Picture::of(&look(&args.job, &environment)?);
     let ended = Arc::new(AtomicBool::new(false));
@@ -108,7 +108,7 @@ pub(super) fn run(args: &TopArgs, style: Style) -> Result<u8, Failure> {
 /// Draws, and obeys the keys, until the user quits.
 fn interact<W: io::Write>(
     mut terminal: Terminal<TermionBackend<W>>,
-    job: &JobSelection,
+    job: &StepSelection,
     environment: &Arc<Environment>,
     mut picture: Picture,
     ended: &AtomicBool,
@@ -157,7 +157,7 @@ fn read_keys(sender: Sender<Input>) -> io::Result<()> {
 
 /// Looks each second, and when it is asked to.
 fn look_again_and_again(
-    job: JobSelection,
+    job: StepSelection,
     environment: Arc<Environment>,
     sender: Sender<Input>,
     asked: Receiver<()>,
@@ -174,7 +174,7 @@ fn look_again_and_again(
 }
 
 /// Sends the request on a thread; its answer is an input.
-fn send(request: Request, job: JobSelection, environment: Arc<Environment>, sender: Sender<Input>) -> io::Result<()> {
+fn send(request: Request, job: StepSelection, environment: Arc<Environment>, sender: Sender<Input>) -> io::Result<()> {
     let work = move || {
         let answer = requested(&request, &job, &environment).unwrap_or_else(|failure| line_of(&failure));
         let _ = sender.send(Input::Answered(answer));
@@ -183,7 +183,7 @@ fn send(request: Request, job: JobSelection, environment: Arc<Environment>, send
 }
 
 /// What became of a request.
-fn requested(request: &Request, job: &JobSelection, environment: &Environment) -> Result<String, Failure> {
+fn requested(request: &Request, job: &StepSelection, environment: &Environment) -> Result<String, Failure> {
     let running = || RunningJob::in_environment(job, environment);
     match request {
         Request::Checkpoint => checkpoint::request_without_waiting(&running()?),
@@ -195,9 +195,9 @@ fn requested(request: &Request, job: &JobSelection, environment: &Environment) -
         }
         Request::Exclude { node, now } => {
             let exclusion = Exclusion { reason: REASON.to_owned(), now: *now };
-            change_node(node, "excluded", &NodeRequest::Exclude(exclusion), job, environment)
+            change_node(node, "excluded", &NodeRequest::Exclude(exclusion), &job.job, environment)
         }
-        Request::Include { node } => change_node(node, "included", &NodeRequest::Include, job, environment),
+        Request::Include { node } => change_node(node, "included", &NodeRequest::Include, &job.job, environment),
     }
 }
 

@@ -6,38 +6,59 @@ use std::time::Duration;
 use holdfast_model::{NodeName, Progress};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::queue::Frame;
+use super::queue::{Frame, Views};
 use super::view::{PairsView, View};
 
 /// Interval at which a progress bar is redrawn.
 const REDRAW: Duration = Duration::from_millis(250);
+/// Maximum number of status lines.
+const MOST_LINES: usize = 8;
 /// Maximum number of progress bars, because a terminal has few lines.
 const MOST_BARS: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct LiveView {
     bars: MultiProgress,
-    status: ProgressBar,
+    /// The status line of each step; at least one.
+    status: Vec<ProgressBar>,
     work: BTreeMap<(NodeName, String), ProgressBar>,
-    shown: View,
+    shown: Views,
 }
 
 impl LiveView {
     pub(super) fn new() -> Self {
         let bars = MultiProgress::new();
-        let status = bars.add(ProgressBar::new_spinner());
-        status.enable_steady_tick(REDRAW);
-        LiveView { bars, status, work: BTreeMap::new(), shown: View::default() }
+        let status = vec![status_line(&bars, 0)];
+        LiveView { bars, status, work: BTreeMap::new(), shown: Views::new() }
     }
 
     pub(super) fn show(&mut self, frame: Frame) {
-        if let Some(view) = frame.view.filter(|view| *view != self.shown) {
-            self.status.set_message(status_text(&view));
-            self.shown = view;
+        if let Some(views) = frame.view.filter(|views| *views != self.shown) {
+            self.show_status(&views);
+            self.shown = views;
         }
         for (node, work) in &frame.progress {
             self.progress(node, work);
         }
+    }
+
+    /// A line for each step, up to a number; the last line has the number of the others.
+    fn show_status(&mut self, views: &Views) {
+        let mut lines: Vec<String> = views.iter().map(|(step, view)| line_of(step.as_deref(), view)).collect();
+        if lines.len() > MOST_LINES {
+            let others = lines.len() - (MOST_LINES - 1);
+            lines.truncate(MOST_LINES - 1);
+            lines.push(format!("{others} other steps"));
+        }
+        while self.status.len() > lines.len().max(1)
+            && let Some(line) = self.status.pop()
+        {
+            line.finish_and_clear();
+        }
+        while self.status.len() < lines.len() {
+            self.status.push(status_line(&self.bars, self.status.len()));
+        }
+        self.status.iter().zip(lines).for_each(|(bar, line)| bar.set_message(line));
     }
 
     /// Shows the long operations of a node; those that are not in `work` any more have ended.
@@ -76,8 +97,19 @@ impl LiveView {
         for bar in self.work.values() {
             bar.finish_and_clear();
         }
-        self.status.finish_and_clear();
+        self.status.iter().for_each(ProgressBar::finish_and_clear);
     }
+}
+
+/// A status line, in this place from above.
+fn status_line(bars: &MultiProgress, at: usize) -> ProgressBar {
+    let line = bars.insert(at, ProgressBar::new_spinner());
+    line.enable_steady_tick(REDRAW);
+    line
+}
+
+fn line_of(step: Option<&str>, view: &View) -> String {
+    step.map_or_else(|| status_text(view), |step| format!("{step}: {}", status_text(view)))
 }
 
 fn bar_style() -> ProgressStyle {

@@ -50,10 +50,13 @@ pub(super) struct OutputText {
     pub(super) bytes: u64,
 }
 
+/// The status of each step that runs beside others, by its name; of another job, the only one.
+pub(super) type Views = BTreeMap<Option<Arc<str>>, View>;
+
 /// New content of the live view.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
-    pub(super) view: Option<View>,
+    pub(super) view: Option<Views>,
     /// The long work of nodes, where it changed.
     pub(super) progress: BTreeMap<NodeName, Vec<Progress>>,
 }
@@ -73,7 +76,7 @@ pub(super) struct Queue {
     output_bytes: usize,
     frame: Frame,
     /// The newest content of the status line, shown or not.
-    view: View,
+    views: Views,
     /// Nodes whose long work was shown last.
     busy: BTreeSet<NodeName>,
     /// Lines that were not accepted since the last one that was.
@@ -111,14 +114,21 @@ impl Queue {
         self.messages.push_back(message);
     }
 
-    /// Replaces the status line. Returns whether it is another one.
-    pub(super) fn set_view(&mut self, view: View) -> bool {
-        if self.view == view {
+    /// Replaces the status line of a step. Returns whether it is another one.
+    pub(super) fn set_view(&mut self, step: &Option<Arc<str>>, view: View) -> bool {
+        if self.views.get(step) == Some(&view) {
             return false;
         }
-        self.view = view.clone();
-        self.frame.view = Some(view);
+        self.views.insert(step.clone(), view);
+        self.frame.view = Some(self.views.clone());
         true
+    }
+
+    /// Removes the status line of a step. Returns whether it had one.
+    pub(super) fn remove_view(&mut self, step: &Option<Arc<str>>) -> bool {
+        let had = self.views.remove(step).is_some();
+        self.frame.view = Some(self.views.clone());
+        had
     }
 
     /// Replaces the long work of a node. Returns whether there is something to show.
@@ -251,12 +261,12 @@ mod tests {
     fn of_the_live_view_only_the_newest_content_is_kept() {
         let mut queue = Queue::default();
         for used in 1..=100 {
-            assert!(queue.set_view(View { used, ..View::default() }));
+            assert!(queue.set_view(&None, View { used, ..View::default() }));
         }
-        assert!(!queue.set_view(View { used: 100, ..View::default() }));
+        assert!(!queue.set_view(&None, View { used: 100, ..View::default() }));
         let (messages, frame) = queue.take().unwrap();
         assert!(messages.is_empty());
-        assert_eq!(frame.view.unwrap().used, 100);
+        assert_eq!(frame.view.unwrap()[&None].used, 100);
         queue.written(0);
         assert!(queue.take().is_none());
     }

@@ -1,4 +1,4 @@
-//! The order in which the output of generations is shown: all of one before anything of the next.
+//! The order in which the output of generations is shown: all of one before anything of the next of the same step.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,25 +8,31 @@ use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    waiting: Mutex<(u64, VecDeque<u64>)>,
+    waiting: Mutex<(u64, VecDeque<Place>)>,
     ended: Notify,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    step: Option<Arc<str>>,
+    number: u64,
 }
 
 /// A place in the order, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: Arc<Turns>,
-    number: u64,
+    place: Place,
 }
 
 impl Turns {
-    /// A place behind all others.
-    pub(super) fn take(self: &Arc<Self>) -> Turn {
+    /// A place behind all others of the step.
+    pub(super) fn take(self: &Arc<Self>, step: Option<Arc<str>>) -> Turn {
         let mut waiting = self.waiting.lock();
-        let number = waiting.0;
+        let place = Place { step, number: waiting.0 };
         waiting.0 += 1;
-        waiting.1.push_back(number);
-        Turn { turns: Arc::clone(self), number }
+        waiting.1.push_back(place.clone());
+        Turn { turns: Arc::clone(self), place }
     }
 
     pub(super) fn all_ended(&self) -> bool {
@@ -46,15 +52,16 @@ impl Turns {
 }
 
 impl Turn {
-    /// True if no other place is before it.
+    /// True if no other place of the step is before it.
     pub(super) fn is_first(&self) -> bool {
-        self.turns.waiting.lock().1.front() == Some(&self.number)
+        let waiting = self.turns.waiting.lock();
+        waiting.1.iter().find(|place| place.step == self.place.step) == Some(&self.place)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.waiting.lock().1.retain(|number| *number != self.number);
+        self.turns.waiting.lock().1.retain(|place| *place != self.place);
         self.turns.ended.notify_waiters();
     }
 }
@@ -66,7 +73,7 @@ mod tests {
     #[test]
     fn turns_are_taken_in_the_order_of_their_beginning() {
         let turns = Arc::new(Turns::default());
-        let [first, second, third] = [turns.take(), turns.take(), turns.take()];
+        let [first, second, third] = [(); 3].map(|()| turns.take(None));
         assert_eq!([&first, &second, &third].map(Turn::is_first), [true, false, false]);
         drop(second);
         assert!(!third.is_first());
@@ -74,5 +81,12 @@ mod tests {
         assert!(third.is_first() && !turns.all_ended());
         drop(third);
         assert!(turns.all_ended());
+    }
+
+    #[test]
+    fn steps_do_not_wait_for_each_other() {
+        let turns = Arc::new(Turns::default());
+        let [first, second] = ["a", "b"].map(|step| turns.take(Some(step.into())));
+        assert!(first.is_first() && second.is_first());
     }
 }

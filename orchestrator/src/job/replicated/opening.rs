@@ -188,7 +188,7 @@ pub(super) async fn open(
         previous => {
             if let Some(state) = previous {
                 // A job with ranks that could not be drained.
-                signals.or(standalone::finish_earlier(prefix, state, &reporter.screen)).await?;
+                signals.or(standalone::finish_earlier(spec, prefix, state, &reporter.screen)).await?;
             }
             let allocation = signals.or((prepared.manager.open)(request(spec, prepared, prefix))).await?;
             let job = (spec, replicated, prepared);

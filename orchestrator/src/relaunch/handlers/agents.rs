@@ -25,6 +25,9 @@ impl Machine {
                 self.fence(position as u32, out);
                 continue;
             }
+            if self.state.nodes[position].is_not_lent() {
+                continue;
+            }
             self.state.nodes.change(position as u32).status = NodeStatus::Starting(Starting::first(now));
             out.push(Action::StartAgent { node: self.name(position as u32) });
         }
@@ -207,7 +210,7 @@ impl Machine {
 
     /// The node is down until the drain: its agent reported no fault.
     pub(super) fn health_test_failed(&mut self, now: Duration, position: u32, fault: String, out: &mut Vec<Action>) {
-        if !self.state.nodes[position as usize].is_down() {
+        if !self.state.nodes[position as usize].is_out() {
             self.set_down(now, position, DownReason::Health { fault }, out);
             self.state.nodes.change(position).failed_test = true;
         }
@@ -215,7 +218,7 @@ impl Machine {
 
     /// The node is down for the rest of the allocation.
     pub(super) fn set_down(&mut self, now: Duration, position: u32, reason: DownReason, out: &mut Vec<Action>) {
-        if self.state.nodes[position as usize].is_down() {
+        if self.state.nodes[position as usize].is_out() {
             return;
         }
         let name = self.name(position);
@@ -224,6 +227,7 @@ impl Machine {
         self.record(LogEvent::NodeDown { node: name.clone(), reason: reason.clone(), ranks }, out);
         self.set_status(position, NodeStatus::Down { cause: TimedReason { reason, at: now } });
         self.fence(position, out);
+        self.want_nodes(out);
         let used = self.is_used(position);
         match self.state.head.phase {
             // Agents that have accepted the plan would wait for the node, whether it has ranks or not.

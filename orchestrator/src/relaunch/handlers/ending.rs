@@ -318,7 +318,7 @@ impl Machine {
         let step_is_over = active.facts.step_ended.is_some() || active.facts.launch_failed.is_some();
         self.record(LogEvent::GenerationEnding { generation, seen: seen.clone() }, out);
         let nodes = (0u32..).zip(&self.ranks_on).zip(&self.state.nodes);
-        let left = nodes.filter(|((_, ranks), node)| !ranks.is_empty() && !node.is_down());
+        let left = nodes.filter(|((_, ranks), node)| !ranks.is_empty() && !node.is_out());
         let left: Vec<u32> = left.map(|((position, _), _)| position).collect();
         let to = self.names_of(left.iter().copied().filter(|at| self.state.nodes[*at as usize].is_healthy()));
         if !to.is_empty() {

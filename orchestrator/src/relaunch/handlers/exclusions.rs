@@ -26,6 +26,10 @@ impl Machine {
     ) {
         let (mut is_changed, mut new, mut ended) = (false, Vec::new(), Vec::new());
         for position in 0..self.state.nodes.len() as u32 {
+            // The job lends no excluded node.
+            if self.state.nodes[position as usize].is_not_lent() {
+                continue;
+            }
             let wanted = excluded.get(&self.state.names[position as usize]);
             let present = self.state.nodes[position as usize].excluded.as_ref();
             match (wanted, present) {
@@ -48,7 +52,7 @@ impl Machine {
             return;
         }
         self.index_homes();
-        ended.retain(|position| self.is_used(*position) && !self.state.nodes[*position as usize].is_down());
+        ended.retain(|position| self.is_used(*position) && !self.state.nodes[*position as usize].is_out());
         let is_running = self.state.head.phase == Phase::Running;
         let is_delayed = is_running && self.usable() < self.needed();
         for (position, exclusion) in new {
@@ -65,6 +69,7 @@ impl Machine {
             Phase::Running if !ended.is_empty() => self.end_excluded(now, &ended, out),
             _ => {}
         }
+        self.want_nodes(out);
     }
 
     fn exclude(&mut self, now: Duration, position: u32, exclusion: &Exclusion, is_new: bool, out: &mut Vec<Action>) {
@@ -123,10 +128,13 @@ impl Machine {
     pub(super) fn exclude_at_start(&mut self, now: Duration, out: &mut Vec<Action>) {
         let excluded = self.config.excluded.clone();
         for position in 0..self.state.nodes.len() as u32 {
+            if self.state.nodes[position as usize].is_not_lent() {
+                continue;
+            }
             let wanted = excluded.get(&self.state.names[position as usize]);
             match wanted {
                 Some(exclusion) => {
-                    if !self.state.nodes[position as usize].is_down() {
+                    if !self.state.nodes[position as usize].is_out() {
                         self.need_no_agent(now, position, exclusion);
                     }
                     self.state.nodes.change(position).excluded =

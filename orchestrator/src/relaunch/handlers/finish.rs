@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use holdfast_model::Unplaced;
 
+use super::lending::is_lack_of_nodes;
 use crate::events::{DrainResult, LogEvent, StopReason, TimedReason};
 use crate::relaunch::action::Action;
 use crate::relaunch::machine::Machine;
@@ -56,8 +57,16 @@ impl Machine {
         }
     }
 
-    /// The loop is over; the drain follows.
+    /// The loop is over, and the drain follows; unless others of the job's nodes may help.
     pub(super) fn stop(&mut self, now: Duration, reason: StopReason, out: &mut Vec<Action>) {
+        match self.may_borrow() && is_lack_of_nodes(&reason) {
+            true => self.await_nodes(out),
+            false => self.stop_for(now, reason, out),
+        }
+    }
+
+    /// The loop is over; the drain follows.
+    pub(super) fn stop_for(&mut self, now: Duration, reason: StopReason, out: &mut Vec<Action>) {
         self.cancel_before(out);
         self.record(LogEvent::Stopping { reason: reason.clone() }, out);
         self.state.head.stop = Some(TimedReason { reason, at: now });
@@ -111,6 +120,7 @@ impl Machine {
                 NodeStatus::Healthy => &mut healthy,
                 NodeStatus::Starting(_) if node.address.is_some() => &mut starting,
                 NodeStatus::Starting(_) | NodeStatus::Down { .. } => &mut down,
+                NodeStatus::NotLent => continue,
             };
             nodes.push(name.clone());
         }
@@ -164,7 +174,7 @@ impl Machine {
     /// Ends every agent that is up or being started; those of down nodes are fenced.
     pub(super) fn end_agents(&self, out: &mut Vec<Action>) {
         let nodes = (0u32..).zip(&self.state.nodes);
-        let left = nodes.filter(|(_, node)| !node.is_down());
+        let left = nodes.filter(|(_, node)| !node.is_out());
         let to = self.names_of(left.map(|(position, _)| position));
         if !to.is_empty() {
             out.push(Action::StopAgents { to });

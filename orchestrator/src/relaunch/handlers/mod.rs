@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `agents` | agents that come up, are silent or lost; nodes that go down |
 //! | `exclusions` | the user excludes nodes |
+//! | `lending` | nodes that a step borrows, where several run side by side |
 //! | `stages` | from the first agent to the launch |
 //! | `halts`, `limits` | the ranks are halted: last checkpoint, SIGTERM, SIGKILL; the time that is kept for the drain |
 //! | `hang` | the application hangs |
@@ -30,6 +31,7 @@ mod exclusions;
 mod finish;
 mod halts;
 mod hang;
+mod lending;
 mod limits;
 mod peer_updates;
 mod stages;
@@ -109,6 +111,7 @@ impl Machine {
             Event::AgentChecked { node, presence } => self.agent_checked(now, self.position(&node)?, presence, out),
             Event::NodeDown { node, reason } => self.set_down(now, self.position(&node)?, reason, out),
             Event::ExclusionsChanged { excluded } => self.set_exclusions(now, &excluded, out),
+            Event::NodesLent { nodes, more_later } => self.nodes_lent(now, &nodes, more_later, out),
             // A drain also uses nodes that must not get ranks.
             Event::HealthFault { .. } if self.is_over() => {}
             Event::HealthFault { node, fault } => {
@@ -207,6 +210,7 @@ impl Machine {
             | Phase::AskingHalt { .. }
             | Phase::RunningBefore { .. }
             | Phase::CheckingAllocation
+            | Phase::AwaitingNodes
             | Phase::Preparing => self.launch_until(),
             Phase::Settling { until } => Some(self.launch_until().map_or(*until, |limit| limit.min(*until))),
             Phase::Running => {
@@ -224,7 +228,7 @@ impl Machine {
         let is_current = |of: Generation| matches!(phase, Phase::Preparing | Phase::Running) && self.generation() == of;
         match action {
             Action::Prepare { generation, mut to, .. } if is_current(generation) => {
-                to.retain(|node| self.position(node).is_some_and(|at| !self.state.nodes[at as usize].is_down()));
+                to.retain(|node| self.position(node).is_some_and(|at| !self.state.nodes[at as usize].is_out()));
                 Some(Action::Prepare { generation, placement: self.current_placement(), to })
             }
             Action::UpdatePeers { generation, .. } if is_current(generation) => Some(action),
@@ -251,6 +255,7 @@ impl Machine {
                 Phase::Gathering => self.gather(now, out),
                 // Nothing is waited for if there is no next launch.
                 Phase::Settling { .. } if self.obstacle(now).is_some() => self.set_phase(Phase::Gathering),
+                Phase::AwaitingNodes => self.check_lent(now, out),
                 Phase::RunningBefore { failed } => self.check_before(now, failed.is_some(), out),
                 Phase::Preparing if self.state.waiting.is_empty() => self.launch(now, out),
                 Phase::Ending { .. } if self.state.unkilled.is_empty() && self.state.unanswered.is_empty() => {

@@ -132,10 +132,16 @@ impl Machine {
 
     /// True while no ranks run and the loop has not stopped.
     pub(super) fn before_launch(&self) -> bool {
-        use Phase::{AskingHalt, CheckingAllocation, Gathering, Preparing, RunningBefore, Settling};
+        use Phase::{AskingHalt, AwaitingNodes, CheckingAllocation, Gathering, Preparing, RunningBefore, Settling};
         matches!(
             self.state.head.phase,
-            Gathering | AskingHalt { .. } | RunningBefore { .. } | CheckingAllocation | Settling { .. } | Preparing
+            Gathering
+                | AskingHalt { .. }
+                | AwaitingNodes
+                | RunningBefore { .. }
+                | CheckingAllocation
+                | Settling { .. }
+                | Preparing
         )
     }
 
@@ -160,7 +166,7 @@ impl Machine {
             return self.stop(now, StopReason::BeforeFailed { reason }, out);
         }
         let left = nodes.iter().filter_map(|node| self.position(node));
-        let left: Vec<u32> = left.filter(|position| !self.state.nodes[*position as usize].is_down()).collect();
+        let left: Vec<u32> = left.filter(|position| !self.state.nodes[*position as usize].is_out()).collect();
         self.set_phase(Phase::RunningBefore { failed: Some(now) });
         self.state.head.before_failure = Some(reason);
         let up = left.iter().copied().filter(|position| self.state.nodes[*position as usize].is_healthy());

@@ -34,15 +34,17 @@ impl Machine {
         }
         self.find_restarts();
         self.repeat_supersede(out);
+        self.want_nodes(out);
         let generation = self.generation();
         match &self.state.head.phase {
             Phase::Fresh | Phase::Gathering | Phase::Settling { .. } | Phase::Stopping => {}
             Phase::AskingHalt { .. } => out.push(Action::AskHalt),
             Phase::CheckingAllocation => out.push(Action::CheckAllocation),
+            Phase::AwaitingNodes => self.await_nodes(out),
             // Commands that did not succeed are run again on the nodes that are healthy then.
             Phase::RunningBefore { .. } => self.set_phase(Phase::Gathering),
             Phase::Preparing => {
-                let nodes = (0u32..).zip(&self.state.nodes).filter(|(_, node)| !node.is_down());
+                let nodes = (0u32..).zip(&self.state.nodes).filter(|(_, node)| !node.is_out());
                 let waiting: Vec<u32> = nodes.map(|(position, _)| position).collect();
                 self.state.waiting.replace(waiting);
                 let to = self.names_of(self.healthy_nodes());

@@ -107,6 +107,9 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         }
         64 => Event::RankLeft { generation, rank },
         65 => Event::RankConnected { generation, rank },
+        _ if dice.percent(20) => {
+            Event::NodesLent { nodes: vec![node; dice.below(2) as usize], more_later: dice.percent(50) }
+        }
         _ if dice.percent(50) => {
             let exclusion = |dice: &mut Dice| Exclusion { reason: "because".into(), now: dice.percent(50) };
             let nodes = (0..dice.below(3)).map(|_| name(dice.below(6) as usize)).collect::<Vec<_>>();
@@ -134,6 +137,7 @@ proptest! {
             min_nodes: 2,
             settle: ms(dice.below(2) * 500),
             checks_progress: dice.percent(50),
+            lent: dice.percent(50).then(|| (0..5).map(name).collect()),
             ..config(6, 4)
         });
         let mut twin = machine.clone();
@@ -155,7 +159,12 @@ proptest! {
     #[test]
     fn no_order_of_events_launches_two_generations_at_once_or_finishes_twice(seed: u64) {
         let mut dice = Dice(seed);
-        let mut machine = Machine::new(Config { min_nodes: 2, checks_progress: dice.percent(50), ..config(6, 4) });
+        let mut machine = Machine::new(Config {
+            min_nodes: 2,
+            checks_progress: dice.percent(50),
+            lent: dice.percent(50).then(|| (0..5).map(name).collect()),
+            ..config(6, 4)
+        });
         let mut now = Duration::ZERO;
         let (mut ends, mut open) = (0, false);
         let mut actions = machine.begin(now);

@@ -8,6 +8,7 @@ mod disturbances;
 mod end_causes;
 mod exclusions;
 mod halts;
+mod lending;
 mod prevented;
 mod progress;
 mod scenarios;

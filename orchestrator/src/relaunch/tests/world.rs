@@ -53,6 +53,8 @@ pub struct World {
     pub progress: Option<ProgressFound>,
     /// Why superseded directories cannot be recorded, if so; `None`: the action does not end.
     pub supersede: Option<Option<String>>,
+    /// The nodes that the job can lend, where steps run side by side, and whether others may come.
+    pub pool: (Vec<NodeName>, bool),
     /// What the resource manager says when it is asked whether the allocation exists; `None`: it has not answered yet.
     pub denial: Option<Option<String>>,
     starts: BTreeMap<NodeName, u16>,
@@ -73,6 +75,7 @@ impl World {
             before: Some(None),
             progress: Some(ProgressFound::NoProgress),
             supersede: Some(None),
+            pool: (Vec::new(), false),
             denial: Some(None),
             starts: BTreeMap::new(),
         }
@@ -195,6 +198,10 @@ impl World {
             Action::CheckProgress { generation } => {
                 let found = self.progress.clone();
                 found.map(|found| Event::ProgressChecked { generation, found }).into_iter().collect()
+            }
+            Action::BorrowNodes { wanted, .. } => {
+                let lent = (wanted as usize).min(self.pool.0.len());
+                vec![Event::NodesLent { nodes: self.pool.0.drain(..lent).collect(), more_later: self.pool.1 }]
             }
             Action::CheckAllocation => {
                 let denial = self.denial.clone();

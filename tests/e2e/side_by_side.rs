@@ -1,0 +1,355 @@
+//! Steps that run side by side, each on nodes of its own: an ensemble, and what needs it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::pfs;
+use crate::world::{Running, World, state_of};
+
+/// Time steps of the heat equation in a member.
+const LENGTH: &str = "40";
+
+/// An ensemble of members on two nodes each; each waits after checkpoint 4 until the test lets it continue. The step
+/// `sum` needs all of them.
+struct Ensemble<'a> {
+    world: &'a World,
+    nodes: u32,
+    members: &'static str,
+    /// Further keys of the job.
+    of_job: &'static str,
+    faults: &'static str,
+    /// Further keys of the allocation.
+    of_allocation: &'static str,
+}
+
+impl<'a> Ensemble<'a> {
+    fn new(world: &'a World) -> Self {
+        Ensemble { world, nodes: 5, members: "[a, b]", of_job: "", faults: "[]", of_allocation: "" }
+    }
+
+    fn spec(&self) -> PathBuf {
+        let Ensemble { world, nodes, members, of_job, faults, of_allocation } = self;
+        let file = |name: &str| world.path(name).display().to_string();
+        let (output, gate, sum) = (file("{each}.heat"), file("go-on.{each}"), file("sum"));
+        let text = format!(
+            "job: ensemble\nprefix: {:?}\nallocation: {{manager: local, nodes: {nodes}, faults: {faults}{of_allocation}}}\n{of_job}\
+             health: {{down_after: 10s}}\nhalt: {{grace: 1s}}\nsteps:\n- name: member\n  each: {members}\n  run:\n    \
+             nodes: 2\n    ranks_per_node: 1\n    command: [holdfast, example, heat, --step-delay, '0', --steps, \
+             '{LENGTH}', --size, 24x24, --checkpoint-every, '5', --output, {output:?}, --hold-at, '20', --until, \
+             {gate:?}]\n  checkpoint: {{redundancy: [{{scheme: partner}}], flush: {{every: 0}}}}\n\
+             - name: sum\n  run: {{nodes: 1, command: [sh, -c, 'cat {}/*.heat >{sum}']}}\n  checkpoint: {{source: \
+             none}}\n",
+            world.prefix(),
+            world.path("").display(),
+        );
+        world.write("job.yaml", &text)
+    }
+
+    fn start(&self) -> Running<'a> {
+        self.world.start(self.world.holdfast(["run".as_ref(), self.spec().as_os_str()]))
+    }
+
+    fn prefix(&self, step: &str) -> PathBuf {
+        self.world.prefix().join(step)
+    }
+
+    fn go_on(&self, member: &str) {
+        fs::write(self.world.path(&format!("go-on.{member}")), "").unwrap();
+    }
+
+    fn all(&self, step: &str, event: &str) -> Vec<Value> {
+        let events = self.world.events_of(&self.prefix(step)).into_iter();
+        events.filter(|known| known["event"] == event).collect()
+    }
+
+    /// Waits until both members have written their fourth checkpoint: they wait there.
+    #[track_caller]
+    fn both_hold(&self) {
+        for member in ["member-a", "member-b"] {
+            self.holds(member, 4);
+        }
+    }
+
+    #[track_caller]
+    fn holds(&self, step: &str, checkpoint: u64) {
+        let protected = || self.all(step, "checkpoint_protected").iter().any(|event| event["checkpoint"] == checkpoint);
+        self.world.wait(&format!("checkpoint {checkpoint} of {step}"), || protected().then_some(()));
+    }
+
+    /// The nodes of the last placement of a step.
+    fn placed(&self, step: &str) -> Vec<String> {
+        let placed = self.all(step, "generation_placed").pop().unwrap();
+        serde_json::from_value(placed["nodes"].clone()).unwrap()
+    }
+
+    fn launches(&self, step: &str) -> usize {
+        self.all(step, "generation_launched").len()
+    }
+
+    /// All members have the result of a run without a failure, `sum` had them all, and both are in the prefix.
+    #[track_caller]
+    fn assert_results(&self) {
+        let reference = self.world.path("reference");
+        let words = ["example", "heat", "--step-delay", "0", "--steps", LENGTH, "--size", "24x24", "--output"];
+        self.world.run(self.world.holdfast(words).arg(&reference).env("SCR_ENABLE", "0")).with_code(0);
+        let reference = fs::read(reference).unwrap();
+        for member in ["a", "b"] {
+            assert_eq!(fs::read(self.world.path(&format!("{member}.heat"))).unwrap(), reference, "{member}");
+            pfs::assert_current(&self.prefix(&format!("member-{member}")), 8);
+        }
+        assert_eq!(fs::read(self.world.path("sum")).unwrap(), [&reference[..], &reference].concat());
+        self.world.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn independent_steps_run_at_the_same_time_on_nodes_of_their_own(world: &World) {
+    let job = Ensemble::new(world);
+    let running = job.start();
+    job.both_hold();
+    assert_eq!((job.placed("member-a"), job.placed("member-b")), (nodes(&[0, 1]), nodes(&[2, 3])));
+    // The spare is with the job: it has no agent.
+    for member in ["member-a", "member-b"] {
+        assert!(state_of(&job.prefix(member))["running"].get("node4").is_none());
+    }
+    let status = world.run(world.holdfast(["status".as_ref(), "--json".as_ref(), job.spec().as_os_str()])).json();
+    let step = |at: usize| {
+        let step = &status["steps"][at];
+        (step["name"].clone(), step["stage"].clone(), step["checkpoint"].clone(), step["nodes"].clone())
+    };
+    assert_eq!(step(0), (json!("member-a"), json!("running"), json!(4), json!(["node0", "node1"])));
+    assert_eq!(step(1), (json!("member-b"), json!("running"), json!(4), json!(["node2", "node3"])));
+    assert_eq!(step(2), (json!("sum"), json!("not_started"), Value::Null, Value::Null));
+    let of_b = ["status", "--json", "--step", "member-b"];
+    let of_b = world.run(world.holdfast(of_b).arg(job.spec())).json();
+    let listed: Vec<&Value> = of_b["nodes"].as_array().unwrap().iter().map(|node| &node["name"]).collect();
+    assert_eq!(listed, ["node2", "node3"]);
+    job.go_on("a");
+    world.wait("the end of one member", || job.all("member-a", "finished").pop());
+    assert!(job.all("sum", "job_started").is_empty(), "it needs the other one too");
+    job.go_on("b");
+    let ran = running.ends_with(0);
+    ran.prints(&["all 3 steps are finished"]);
+    job.assert_results();
+}
+
+fn nodes(numbers: &[u32]) -> Vec<String> {
+    numbers.iter().map(|number| format!("node{number}")).collect()
+}
+
+#[test]
+fn a_step_that_loses_a_node_borrows_the_spare_of_the_job(world: &World) {
+    let job = Ensemble { faults: "[{step: member-b, node: 2, after_checkpoint: 3}]", ..Ensemble::new(world) };
+    let running = job.start();
+    job.both_hold();
+    assert_eq!(job.all("member-b", "nodes_lent")[0]["nodes"], json!(["node4"]));
+    assert_eq!(job.placed("member-b"), nodes(&[3, 4]));
+    let restarted = job.all("member-b", "restarted").pop().unwrap();
+    assert!(restarted["checkpoint"].as_u64() >= Some(3) && restarted["source"] == "cache", "{restarted}");
+    ["a", "b"].iter().for_each(|member| job.go_on(member));
+    running.ends_with(0);
+    assert_eq!((job.launches("member-a"), job.launches("member-b")), (1, 2), "the other one is not disturbed");
+    job.assert_results();
+}
+
+#[test]
+fn a_step_with_too_few_nodes_waits_for_those_of_another(world: &World) {
+    let faults = "[{step: member-b, node: 2, after_checkpoint: 3}]";
+    let job = Ensemble { nodes: 4, faults, ..Ensemble::new(world) };
+    let running = job.start();
+    world.wait("the step to wait", || job.all("member-b", "nodes_awaited").pop());
+    job.holds("member-a", 4);
+    let status = ["status", "--json", "--step", "member-b"];
+    let status = world.run(world.holdfast(status).arg(job.spec())).json();
+    assert_eq!(status["phase"], "waiting for nodes");
+    ["a", "b"].iter().for_each(|member| job.go_on(member));
+    running.ends_with(0);
+    let lent = job.all("member-b", "nodes_lent").pop().unwrap();
+    assert!(["node0", "node1"].map(|node| json!([node])).contains(&lent["nodes"]), "{lent}");
+    assert_eq!((job.launches("member-a"), job.launches("member-b")), (1, 2));
+    job.assert_results();
+}
+
+#[test]
+fn of_steps_that_all_wait_for_nodes_one_ends_and_the_next_run_continues_it(world: &World) {
+    let faults = "[{step: member-a, node: 0, after_checkpoint: 3}, {step: member-b, node: 2, after_checkpoint: 3}]";
+    let job = Ensemble { nodes: 4, faults, of_job: "keep_cache: none\n", ..Ensemble::new(world) };
+    let running = job.start();
+    ["a", "b"].iter().for_each(|member| job.go_on(member));
+    running.ends_with(75).prints(&["too few nodes are left"]);
+    let ends: Vec<Value> =
+        ["member-a", "member-b"].map(|member| job.all(member, "finished").pop().unwrap()["exit_code"].clone()).to_vec();
+    assert!(ends.contains(&json!(0)) && ends.contains(&json!(75)), "{ends:?}");
+    Ensemble { faults: "[]", ..job }.start().ends_with(0);
+    let job = Ensemble::new(world);
+    job.assert_results();
+}
+
+#[test]
+fn the_next_orchestrator_takes_over_all_steps_that_run(world: &World) {
+    let job = Ensemble::new(world);
+    let running = job.start();
+    job.both_hold();
+    running.killed();
+    let again = job.start();
+    for member in ["member-a", "member-b"] {
+        world.wait("the take-over", || job.all(member, "took_over").pop());
+    }
+    ["a", "b"].iter().for_each(|member| job.go_on(member));
+    again.ends_with(0);
+    assert_eq!((job.launches("member-a"), job.launches("member-b")), (1, 1));
+    job.assert_results();
+}
+
+#[test]
+fn steps_restart_from_the_caches_of_their_own_nodes(world: &World) {
+    let job = Ensemble::new(world);
+    let running = job.start();
+    job.both_hold();
+    while world.kill(|_| true) > 0 {}
+    running.end();
+    ["a", "b"].iter().for_each(|member| job.go_on(member));
+    job.start().ends_with(0);
+    for member in ["member-a", "member-b"] {
+        let last = job.all(member, "restarted").pop().unwrap();
+        assert_eq!((last["checkpoint"].as_u64(), last["source"].as_str()), (Some(4), Some("cache")), "{member}");
+    }
+    job.assert_results();
+}
+
+#[test]
+fn a_drain_alone_saves_the_checkpoints_of_all_steps(world: &World) {
+    let job = Ensemble::new(world);
+    let running = job.start();
+    job.both_hold();
+    while world.kill(|_| true) > 0 {}
+    running.end();
+    let drained = world.run(world.holdfast(["drain".as_ref(), "--json".as_ref(), job.spec().as_os_str()])).with_code(0);
+    let steps = drained.json()["steps"].clone();
+    let saved = |at: usize| (steps[at]["name"].clone(), steps[at]["result"]["checkpoint"].clone());
+    assert_eq!((saved(0), saved(1)), ((json!("member-a"), json!(4)), (json!("member-b"), json!(4))));
+    world.assert_nothing_is_left();
+    ["a", "b"].iter().for_each(|member| job.go_on(member));
+    job.start().ends_with(0);
+    assert_eq!(job.all("member-b", "restarted").pop().unwrap()["source"], "fetched");
+    job.assert_results();
+}
+
+#[test]
+fn a_halt_of_one_step_leaves_the_others_and_no_further_step_begins(world: &World) {
+    let job = Ensemble::new(world);
+    let running = job.start();
+    job.both_hold();
+    world.run(world.holdfast(["halt", "set", "--immediate", "--step", "member-a"]).arg(job.spec())).with_code(0);
+    world.wait("the end of the halted step", || job.all("member-a", "finished").pop());
+    job.go_on("b");
+    let ran = running.ends_with(75);
+    ran.prints(&["1 of 3 steps are finished", "member-a"]);
+    assert_eq!(job.all("member-b", "finished").pop().unwrap()["exit_code"], 0);
+    assert!(job.all("sum", "job_started").is_empty());
+    job.go_on("a");
+    job.start().ends_with(0);
+    let last = job.all("member-a", "restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("cache")), "its nodes kept the caches");
+    assert_eq!(job.launches("member-b"), 1);
+    job.assert_results();
+}
+
+#[test]
+fn a_halt_of_the_job_halts_all_steps(world: &World) {
+    let job = Ensemble { of_job: "keep_cache: none\n", ..Ensemble::new(world) };
+    let running = job.start();
+    job.both_hold();
+    let halted =
+        world.run(world.holdfast(["halt", "set", "--immediate", "--json"]).arg(job.spec())).with_code(0).json();
+    let names: Vec<&Value> = halted["steps"].as_array().unwrap().iter().map(|step| &step["name"]).collect();
+    assert_eq!(names, ["member-a", "member-b"]);
+    running.ends_with(75);
+    for member in ["member-a", "member-b"] {
+        assert_eq!(job.all(member, "finished").pop().unwrap()["exit_code"], 75);
+        pfs::assert_current(&job.prefix(member), 4);
+    }
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_signal_ends_all_steps(world: &World) {
+    let job = Ensemble { of_job: "keep_cache: none\n", ..Ensemble::new(world) };
+    let running = job.start();
+    job.both_hold();
+    running.terminated();
+    for member in ["member-a", "member-b"] {
+        pfs::assert_current(&job.prefix(member), 4);
+    }
+    assert!(job.all("sum", "job_started").is_empty());
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_step_has_relaunch_limits_and_a_prefix_directory_of_its_own(world: &World) {
+    let script = |name: &str| format!("echo {name} >>{}; exit 3", world.path("ran").display());
+    let text = format!(
+        "job: limits\nprefix: {:?}\nallocation: {{manager: local, nodes: 2}}\nrelaunch: {{attempts: 2, \
+         no_progress_limit: 9}}\nsteps:\n- {{name: one, needs: [], prefix: results/first, relaunch: {{attempts: 0}}, \
+         run: {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: {{source: none}}}}\n- {{name: two, needs: [], run: \
+         {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: {{source: none}}}}\n",
+        world.prefix(),
+        script("one"),
+        script("two"),
+    );
+    let spec = world.write("job.yaml", &text);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).prints(&["0 of 2 steps are finished"]);
+    let lines = fs::read_to_string(world.path("ran")).unwrap();
+    let count = |name: &str| lines.lines().filter(|line| *line == name).count();
+    assert_eq!((count("one"), count("two")), (1, 3));
+    assert_eq!(state_of(&world.prefix().join("results/first"))["stage"]["stage"], "finished");
+    // Commands find it by the prefix directory of the job.
+    let report =
+        world.run(world.holdfast(["report", "--json", "--step", "one", "--prefix"]).arg(world.prefix())).json();
+    assert!(report["steps"][0]["prefix"].as_str().unwrap().ends_with("results/first"), "{}", report["steps"]);
+}
+
+#[test]
+fn commands_around_the_job_keep_its_steps_one_after_the_other(world: &World) {
+    let step = |name: &str| {
+        let file = world.path("ran").display().to_string();
+        format!(
+            "- {{name: {name}, needs: [], run: {{nodes: 1, command: [sh, -c, \"echo {name} begins >>{file}; sleep \
+                 0.2; echo {name} ends >>{file}\"]}}, checkpoint: {{source: none}}}}\n"
+        )
+    };
+    let text = |keys: &str| {
+        format!(
+            "job: row\nprefix: {:?}\nallocation: {{manager: local, nodes: 2}}\n{keys}steps:\n{}{}",
+            world.prefix(),
+            step("one"),
+            step("two")
+        )
+    };
+    let spec = world.write("job.yaml", &text("before: [{command: ['true']}]\n"));
+    let checked = world.run(world.holdfast(["check".as_ref(), spec.as_os_str()])).with_code(0);
+    checked.prints(&["one after the other", "`before`"]);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    let lines = fs::read_to_string(world.path("ran")).unwrap();
+    assert_eq!(lines.lines().collect::<Vec<_>>(), ["one begins", "one ends", "two begins", "two ends"]);
+}
+
+#[test]
+fn a_node_that_the_user_excludes_is_lent_to_no_step(world: &World) {
+    let faults = "[{step: member-b, node: 2, after_checkpoint: 3}]";
+    let job = Ensemble { faults, nodes: 6, of_allocation: ", exclude: [node4]", ..Ensemble::new(world) };
+    let running = job.start();
+    job.both_hold();
+    assert_eq!(job.all("member-b", "nodes_lent")[0]["nodes"], json!(["node5"]));
+    // While the job runs: a node that no step has, and one that a step has.
+    world.run(world.holdfast(["nodes", "include", "node4"]).arg(job.spec())).with_code(0);
+    let excluded = ["nodes", "exclude", "node0", "--reason", "noise", "--now"];
+    world.run(world.holdfast(excluded).arg(job.spec())).prints(&["node0"]);
+    world.wait("a node in its place", || job.all("member-a", "nodes_lent").pop());
+    ["a", "b"].iter().for_each(|member| job.go_on(member));
+    running.ends_with(0);
+    assert_eq!(job.all("member-a", "nodes_lent")[0]["nodes"], json!(["node4"]));
+    job.assert_results();
+}
