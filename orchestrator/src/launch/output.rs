@@ -198,6 +198,7 @@ impl Tailed {
             (None, Some(labels)) => match (labels.read)(line) {
                 Some((_, text)) if (labels.is_internal)(&text) => return bytes,
                 Some((rank, text)) => lines.push(OutputLine { rank, stream, text: text.into_owned(), bytes }),
+                None if (labels.is_internal)(line) => return bytes,
                 None => {
                     // Not shown: the ends of ranks are reported as events.
                     tracing::info!(line = %String::from_utf8_lossy(line), "launcher_message");
@@ -320,6 +321,7 @@ mod tests {
         add(&StepPlan::all_errors_in(base.path()), "3: oops\nsrun: error: n1: task 3: Killed\n");
         assert_eq!(lines(&mut tail), ["0: one: two", "11: ", "11:   deep", "3!: oops"]);
     }
+
     #[test]
     fn reports_of_ranks_under_mpirun_are_not_shown() {
         let base = tempfile::tempdir().unwrap();

@@ -22,9 +22,13 @@ static HYDRA_LABELS: LineLabels = LineLabels {
 };
 static OPEN_MPI_LABELS: LineLabels = LineLabels {
     read: |line| {
-        let (rank, text) = openmpi::labelled(line)?;
+        let (rank, text) = openmpi::labelled(Dialect::OpenMpi, line)?;
         Some((rank, without(text, openmpi::label(line, text))))
     },
+    is_internal: rank::is_internal,
+};
+static PRRTE_LABELS: LineLabels = LineLabels {
+    read: |line| openmpi::labelled(Dialect::Prrte, line).map(|(rank, text)| (rank, Cow::from(text))),
     is_internal: rank::is_internal,
 };
 
@@ -32,7 +36,8 @@ static OPEN_MPI_LABELS: LineLabels = LineLabels {
 pub(in crate::launch) fn labels(dialect: Dialect) -> &'static LineLabels {
     match dialect {
         Dialect::Hydra => &HYDRA_LABELS,
-        Dialect::OpenMpi | Dialect::Prrte => &OPEN_MPI_LABELS,
+        Dialect::OpenMpi => &OPEN_MPI_LABELS,
+        Dialect::Prrte => &PRRTE_LABELS,
     }
 }
 
@@ -66,9 +71,7 @@ impl LauncherMessages for MpirunMessages {
     }
 
     fn read_line(&mut self, rank: Option<Rank>, text: &str, ends: &mut RankEnds) {
-        if rank.is_none() {
-            return self.keep(text);
-        }
+        // PRRTE no longer labels the last lines when it ends a job; a report names its rank itself.
         match RankReport::parse(text) {
             Some((rank, RankReport::Begins)) => drop(self.begun.insert(rank)),
             Some((rank, RankReport::Refused(reason))) => ends.refuse(rank, reason, Obstacle::Job),
@@ -76,6 +79,7 @@ impl LauncherMessages for MpirunMessages {
             // cause.
             Some((rank, RankReport::Ended(end))) if may_be_consequence(end) => ends.hold(rank, end),
             Some((rank, RankReport::Ended(end))) => ends.report(rank, end),
+            None if rank.is_none() => self.keep(text),
             None => {}
         }
     }
@@ -238,6 +242,32 @@ mod tests {
         }
     }
 
+    /// What Open MPI 5.0.11 printed.
+    #[test]
+    fn ends_of_ranks_are_read_from_the_output_of_prrte() {
+        let exit = "[1,0]<stderr>: @holdfast-rank 0 begins\n[1,1]<stderr>: @holdfast-rank 1 begins\n\
+                    [1,2]<stderr>: @holdfast-rank 2 begins\n[1,0]<stderr>: \n\
+                    [1,0]<stderr>: @holdfast-rank 0 signal 15\n[1,1]<stderr>: \n\
+                    [1,1]<stderr>: @holdfast-rank 1 code 3\n\
+                    --------------------------------------------------------------------------\n\
+                    prterun detected that one or more processes exited with non-zero status,\n\
+                    thus causing the job to be terminated. The first process to do so was:\n\n   \
+                    Process name: [prterun-vm-3040@1,1]\n   Exit code:    3\n\
+                    --------------------------------------------------------------------------\n\n\
+                    @holdfast-rank 2 signal 15\n";
+        let events = under(Dialect::Prrte, exit).finish(RankEnd::Code(3));
+        let ended = |rank, end| StepEvent::Exited { rank: Rank(rank), end };
+        let expected = [(1, RankEnd::Code(3)), (0, RankEnd::Signal(15)), (2, RankEnd::Signal(15))];
+        assert_eq!(events, expected.map(|(rank, end)| ended(rank, end)));
+        let abort = "[1,2]<stderr>: MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\n\
+                     [1,2]<stderr>:   Proc: [[1423,1],2]\n[1,2]<stderr>:   Errorcode: 5\n[1,2]<stderr>: \n\
+                     [1,2]<stderr>: NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.\n\
+                     [1,1]<stderr>: @holdfast-rank 1 signal 15\n\
+                     prterun has exited due to process rank 2 with PID 0 on node vm calling\n\"abort\".\n";
+        let events = under(Dialect::Prrte, abort).finish(RankEnd::Code(5));
+        assert_eq!(events[0], ended(2, RankEnd::Code(5)));
+    }
+
     #[test]
     fn a_missing_program_is_a_failed_launch() {
         let text = "[0] @holdfast-rank 0 begins\n[0] @holdfast-rank 0 refused cannot run ./app on n3: No such file\n";
@@ -270,5 +300,6 @@ mod tests {
         assert_eq!((labels(Dialect::Hydra).read)(b"[2] 3: text").map(|(rank, _)| rank), Some(Rank(2)));
         assert_eq!((labels(Dialect::Hydra).read)(b"3: text"), None);
         assert_eq!((labels(Dialect::OpenMpi).read)(b"5: text"), None);
+        assert_eq!((labels(Dialect::Prrte).read)(b"[2] text"), None);
     }
 }

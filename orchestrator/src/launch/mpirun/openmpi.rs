@@ -60,6 +60,8 @@ pub(super) fn variables(dialect: Dialect) -> &'static [(&'static str, &'static s
 /// the host name in its name (the session directory, the memory that the ranks of a node share) is in this directory.
 /// The ranks of all virtual nodes reach each other over the loopback interface; over all interfaces of a machine that
 /// has several, they may wait for ever. They let each other run while they wait, as there may be more than processors.
+/// Version 5 groups the ranks of a host for its collective operations, and waits for ever if one host name stands for
+/// several nodes (measured with 5.0.11).
 pub(super) fn on_virtual_node(directory: &str) -> impl Iterator<Item = String> {
     let variables = [
         ("OMPI_MCA_orte_tmpdir_base", directory),
@@ -68,12 +70,14 @@ pub(super) fn on_virtual_node(directory: &str) -> impl Iterator<Item = String> {
         ("OMPI_MCA_btl_sm_backing_directory", directory),
         ("OMPI_MCA_btl_tcp_if_include", "lo"),
         ("OMPI_MCA_mpi_yield_when_idle", "1"),
+        ("OMPI_MCA_coll_han_priority", "0"),
     ];
     variables.into_iter().map(|(name, value)| format!("{name}={value}"))
 }
 
-/// `[1,3]<stdout>:text` (4) or `[prterun-n1-77@1,3]<stdout>: text` (5): the rank and the text.
-pub(super) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
+/// `[1,3]<stdout>:text` (4) or `[1,3]<stdout>: text` (5; others of PRRTE `[prterun-n1-77@1,3]<stdout>: text`): the rank
+/// and the text.
+pub(super) fn labelled(dialect: Dialect, line: &[u8]) -> Option<(Rank, &[u8])> {
     let inside = line.strip_prefix(b"[")?;
     let end = inside.iter().position(|byte| *byte == b']')?;
     let (job, rest) = (&inside[..end], &inside[end + 1..]);
@@ -81,12 +85,12 @@ pub(super) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
     let rank = Rank(std::str::from_utf8(&job[comma + 1..]).ok()?.parse().ok()?);
     let of_stream = rest.strip_prefix(b"<std")?;
     let text = of_stream.strip_prefix(b"out>:").or_else(|| of_stream.strip_prefix(b"err>:"))?;
-    // Version 5 adds a blank.
-    let is_5 = job[..comma].contains(&b'@');
-    Some((rank, if is_5 { text.strip_prefix(b" ").unwrap_or(text) } else { text }))
+    // PRRTE adds a blank.
+    let blank: &[u8] = if dialect == Dialect::Prrte { b" " } else { b"" };
+    Some((rank, text.strip_prefix(blank).unwrap_or(text)))
 }
 
-/// The label before a line's text. mpirun repeats it with every write of a rank, also within a line.
+/// The label before a line's text. Version 4 repeats it with every write of a rank, also within a line.
 pub(super) fn label<'a>(line: &'a [u8], text: &[u8]) -> &'a [u8] {
     &line[..line.len() - text.len()]
 }
@@ -132,18 +136,21 @@ mod tests {
     #[test]
     fn labels_of_both_versions_name_the_rank() {
         type Labelled<'a> = Option<(Rank, &'a [u8])>;
-        let table: [(&[u8], Labelled<'_>); 8] = [
-            (b"[1,3]<stdout>:one: two", Some((Rank(3), b"one: two"))),
-            (b"[1,12]<stderr>:", Some((Rank(12), b""))),
-            (b"[1,0]<stdout>: indented", Some((Rank(0), b" indented"))),
-            (b"[prterun-n1-77@1,3]<stdout>: text", Some((Rank(3), b"text"))),
-            (b"[prterun-n1-77@1,3]<stderr>:", Some((Rank(3), b""))),
-            (b"[ctl:06198] plm:rsh: Warning", None),
-            (b"--------", None),
-            (b"[1,x]<stdout>:text", None),
+        let table: [(Dialect, &[u8], Labelled<'_>); 10] = [
+            (Dialect::OpenMpi, b"[1,3]<stdout>:one: two", Some((Rank(3), b"one: two"))),
+            (Dialect::OpenMpi, b"[1,12]<stderr>:", Some((Rank(12), b""))),
+            (Dialect::OpenMpi, b"[1,0]<stdout>: indented", Some((Rank(0), b" indented"))),
+            // Recorded with Open MPI 5.0.11.
+            (Dialect::Prrte, b"[1,0]<stdout>: part rest 0", Some((Rank(0), b"part rest 0"))),
+            (Dialect::Prrte, b"[1,0]<stdout>:   indented", Some((Rank(0), b"  indented"))),
+            (Dialect::Prrte, b"[1,1]<stderr>: ", Some((Rank(1), b""))),
+            (Dialect::Prrte, b"[prterun-n1-77@1,3]<stdout>: text", Some((Rank(3), b"text"))),
+            (Dialect::OpenMpi, b"[ctl:06198] plm:rsh: Warning", None),
+            (Dialect::Prrte, b"--------", None),
+            (Dialect::Prrte, b"[1,x]<stdout>:text", None),
         ];
-        for (line, expected) in table {
-            assert_eq!(labelled(line), expected, "{}", String::from_utf8_lossy(line));
+        for (dialect, line, expected) in table {
+            assert_eq!(labelled(dialect, line), expected, "{dialect:?} {}", String::from_utf8_lossy(line));
         }
     }
 }

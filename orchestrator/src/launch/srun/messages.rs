@@ -48,10 +48,13 @@ impl LauncherMessages for SrunMessages {
         self.cancelled |= text.starts_with(CANCELLED);
         let Some((ranks, end)) = rank_ends(text) else { return };
         for rank in ranks {
-            // If the step was not cancelled, a signal did not come from Slurm.
+            // If the step was not cancelled, a signal did not come from Slurm, but for SIGTERM: newer versions (26.05)
+            // send it for `MPI_Abort` before srun says anything.
             match end {
                 RankEnd::Code(code) if code != 0 => ends.hold(rank, end),
-                RankEnd::Signal(_) if self.cancelled && may_be_consequence(end) => ends.hold(rank, end),
+                RankEnd::Signal(_) if is_termination(end) || self.cancelled && may_be_consequence(end) => {
+                    ends.hold(rank, end);
+                }
                 _ => ends.report(rank, end),
             }
         }
@@ -266,6 +269,27 @@ mod tests {
             assert_eq!(watched.poll(), [], "{text:?}");
             assert_eq!(watched.finish(RankEnd::Code(137)).first(), Some(&abort), "{text:?}");
         }
+    }
+
+    /// What Slurm 26.05.3 printed: the step is ended with SIGTERM, and srun does not say that it was aborted.
+    #[test]
+    fn an_abort_is_credited_to_its_rank_when_newer_slurm_terminates_the_step() {
+        let cancelled = "0: [2026-11-30T14:48:00.097] error: *** STEP 70.1 ON n1 CANCELLED AT 2026-11-30T14:48:00 DUE \
+                         TO TASK FAILURE ***\n";
+        let open_mpi = "2: MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\n2: with errorcode 5.\n";
+        let mpich = "2: Abort(5) on node 2 (rank 2 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - \
+                     process 2\n";
+        let own = "srun: error: n3: task 2: Exited with exit code 5\n";
+        let others = "srun: error: n1: tasks 0-1: Terminated\nsrun: Force Terminated StepId=70.1\n";
+        let abort = StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(5) };
+        for text in [[open_mpi, cancelled, own, others], [open_mpi, cancelled, others, own]] {
+            let mut watched = watched(&text.concat());
+            assert_eq!(watched.poll(), [], "{text:?}");
+            assert_eq!(watched.finish(RankEnd::Code(143)).first(), Some(&abort), "{text:?}");
+        }
+        let mut watched = watched(&[mpich, cancelled, "srun: error: n3: tasks 1-2: Terminated\n"].concat());
+        assert_eq!(watched.poll(), []);
+        assert_eq!(watched.finish(RankEnd::Code(143)).first(), Some(&abort));
     }
 
     #[test]

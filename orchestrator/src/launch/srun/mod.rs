@@ -1,8 +1,9 @@
 //! The srun launcher: all ranks are one Slurm step.
 //!
 //! A host file with one line a rank (`-m arbitrary`) places each rank on its node, so that survivors stay where their
-//! files are, and down nodes are not mentioned. `--overlap` lets a step start while an older one still has tasks on a
-//! dead node. Without it, the new step would wait until Slurm reports the node as down.
+//! files are, and down nodes are not mentioned. Slurm counts its nodes: since 23.11, srun refuses `--nodes` beside it.
+//! `--overlap` lets a step start while an older one still has tasks on a dead node. Without it, the new step would wait
+//! until Slurm reports the node as down.
 
 pub(super) mod messages;
 
@@ -105,7 +106,6 @@ impl SrunLauncher {
         ]
         .map(str::to_owned)
         .to_vec();
-        words.push(format!("--nodes={}", request.placement.used().count()));
         words.push(format!("--ntasks={ranks}"));
         words.extend(self.cpus_per_task.iter().map(|count| format!("--cpus-per-task={count}")));
         let usual = request.run.ranks_per_node as usize;
@@ -157,11 +157,11 @@ mod tests {
         assert_eq!(plan.environment["HOLDFAST_RANKS"], "4");
         assert!(!plan.environment.contains_key("HOLDFAST_RANK"));
         let launcher: LauncherCommand = details(&plan);
-        for expected in
-            ["--overlap", "--no-kill", "--nodes=2", "--ntasks=4", "--distribution=arbitrary", "--cpus-per-task=4"]
-        {
+        for expected in ["--overlap", "--no-kill", "--ntasks=4", "--distribution=arbitrary", "--cpus-per-task=4"] {
             assert!(launcher.options.iter().any(|option| option == expected), "{expected}: {:?}", launcher.options);
         }
+        // Slurm 26.05: "srun: error: --nodes is incompatible with --distribution=arbitrary".
+        assert!(!launcher.options.iter().any(|option| option.starts_with("--nodes")), "{:?}", launcher.options);
         // The spec has one rank a node.
         assert!(launcher.options.iter().any(|option| option == "--overcommit"), "{:?}", launcher.options);
         assert_eq!(launcher.ranks[&Rank(0)], "n5".into());
