@@ -79,6 +79,7 @@ mod needs;
 mod new_spec;
 mod notify;
 mod old_versions;
+mod open_mpi_5;
 mod orchestrator_lost;
 mod other_manager;
 mod other_ranks;
