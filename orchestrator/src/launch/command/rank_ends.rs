@@ -20,6 +20,9 @@ const HOLD_BACK: Duration = Duration::from_millis(400);
 /// gives more information. If it does not end, this limits the wait.
 const HOLD_BACK_FOR_LAUNCHER: Duration = Duration::from_secs(3);
 
+/// Open MPI 5 ends a rank with this message, and a code of its own, when another rank closed their connection.
+const LOST_ANOTHER_RANK: &str = "*** An error occurred in Socket closed";
+
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
@@ -66,6 +69,8 @@ struct Held {
 pub(in crate::launch) struct RankEnds {
     pub(in crate::launch) ranks: BTreeMap<Rank, NodeName>,
     abort: Abort,
+    /// Ranks that their MPI library ended because of the loss of another one.
+    lost_another: BTreeSet<Rank>,
     reported: BTreeSet<Rank>,
     /// Each rank once.
     held: BTreeMap<Rank, Held>,
@@ -122,12 +127,14 @@ impl RankEnds {
 
     pub(super) fn read_abort(&mut self, rank: Option<Rank>, text: &str) {
         self.abort.read_line(rank, text);
+        self.lost_another.extend(rank.filter(|_| text.contains(LOST_ANOTHER_RANK)));
     }
 
     /// Reports all ends that are held back once one of them has waited long enough.
     pub(super) fn release_due(&mut self, messages: &impl LauncherMessages) {
         let due = |held: &Held| {
-            let unexplained = messages.waits_for_launcher(held.end) && self.abort.rank.is_none();
+            let is_consequence = messages.waits_for_launcher(held.end) || self.lost_another.contains(&held.rank);
+            let unexplained = is_consequence && self.abort.rank.is_none();
             held.since.elapsed() >= if unexplained { HOLD_BACK_FOR_LAUNCHER } else { HOLD_BACK }
         };
         if self.held.values().any(due) {
@@ -163,7 +170,8 @@ impl RankEnds {
         }
         held.sort_by_key(|held| {
             let same = alike.get(&held.end).copied();
-            (!self.abort.was_called_by(held.rank), messages.is_own_signal(held.end), same, held.since)
+            let is_consequence = messages.is_own_signal(held.end) || self.lost_another.contains(&held.rank);
+            (!self.abort.was_called_by(held.rank), is_consequence, same, held.since)
         });
         for Held { rank, end, .. } in held {
             self.report(rank, end);

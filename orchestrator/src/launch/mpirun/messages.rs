@@ -268,6 +268,23 @@ mod tests {
         assert_eq!(events[0], ended(2, RankEnd::Code(5)));
     }
 
+    /// What Open MPI 5.0.11 printed when rank 2 ended with exit code 3, and rank 1 was connected with it.
+    #[test]
+    fn a_rank_that_open_mpi_5_ends_because_of_another_one_is_not_the_root_cause() {
+        let lost = "[1,1]<stderr>: [n2:00000] *** An error occurred in Socket closed\n\
+                    [1,1]<stderr>: [n2:00000] *** reported by process [802029569,3]\n\
+                    [1,1]<stderr>: [n2:00000] *** on a NULL communicator\n[1,1]<stderr>: \0\n\
+                    [1,1]<stderr>: @holdfast-rank 1 code 14\n";
+        let cause = "[1,2]<stderr>: \n[1,2]<stderr>: @holdfast-rank 2 code 3\n";
+        let ended = |rank, code| StepEvent::Exited { rank: Rank(rank), end: RankEnd::Code(code) };
+        let mut watched = under(Dialect::Prrte, &[lost, cause].concat());
+        assert_eq!(watched.poll(), []);
+        let events = watched.finish(RankEnd::Code(14));
+        assert_eq!(events[..2], [ended(2, 3), ended(1, 14)]);
+        let events = under(Dialect::Prrte, lost).finish(RankEnd::Code(14));
+        assert_eq!(events[0], ended(1, 14), "it is reported if there is no other");
+    }
+
     #[test]
     fn a_missing_program_is_a_failed_launch() {
         let text = "[0] @holdfast-rank 0 begins\n[0] @holdfast-rank 0 refused cannot run ./app on n3: No such file\n";
