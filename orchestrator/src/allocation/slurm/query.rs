@@ -10,7 +10,7 @@ use holdfast_model::NodeName;
 
 use super::refusal::{self, Refusal};
 use super::topology;
-use crate::host::external_command::{self, ExternalCommandError};
+use crate::host::external_command::{self, CommandOutput, ExternalCommandError};
 use crate::spec::quantity;
 
 /// Time limit of a query. Slurm's commands retry for ten seconds, some of them twice.
@@ -77,10 +77,26 @@ pub(crate) fn read_down(text: &str, nodes: &[NodeName]) -> Vec<(NodeName, String
 
 /// The leaf switch of each node; none without a topology plugin.
 pub(super) async fn switches() -> Result<BTreeMap<NodeName, String>, QueryError> {
-    Ok(topology::read(&query("scontrol", &["show", "topology"]).await?))
+    read_switches(&answer("scontrol", &["show", "topology"]).await?)
+}
+
+/// scontrol succeeds although it could not read the controller's answer: in newer versions (26.05), the slurm.conf of
+/// its own node must have the same topology plugin.
+fn read_switches(answer: &CommandOutput) -> Result<BTreeMap<NodeName, String>, QueryError> {
+    let found = topology::read(&answer.output);
+    match answer.errors.lines().next() {
+        Some(message) if found.is_empty() => {
+            Err(QueryError::Failed { command: "scontrol", message: message.to_owned() })
+        }
+        _ => Ok(found),
+    }
 }
 
 async fn query(command: &'static str, arguments: &[&str]) -> Result<String, QueryError> {
+    Ok(answer(command, arguments).await?.output)
+}
+
+async fn answer(command: &'static str, arguments: &[&str]) -> Result<CommandOutput, QueryError> {
     let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
     let answer = tokio::task::spawn_blocking(move || {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -91,7 +107,7 @@ async fn query(command: &'static str, arguments: &[&str]) -> Result<String, Quer
         let message = answer.errors.lines().last().unwrap_or("without a message").to_owned();
         return Err(QueryError::Failed { command, message });
     }
-    Ok(answer.output)
+    Ok(answer)
 }
 
 /// Times as seconds since the epoch, and default formats, whatever the user or site has set.
@@ -152,6 +168,9 @@ mod tests {
         let job = read_job("RUNNING|user1|1795177430\n").unwrap();
         assert_eq!((job.state.as_str(), job.user.as_str()), ("RUNNING", "user1"));
         assert_eq!(job.end, Some(UNIX_EPOCH + Duration::from_secs(1_795_177_430)));
+        // Slurm 26.05.
+        let job = read_job("RUNNING|user1|1796049532|1796049232\n").unwrap();
+        assert_eq!((job.end.is_some(), job.started.as_deref()), (true, Some("1796049232")));
         let job = read_job("RUNNING|user1|NONE|1795177430").unwrap();
         assert_eq!((job.end, job.started.as_deref()), (None, Some("1795177430")));
     }
@@ -172,6 +191,23 @@ mod tests {
         let down = read_down(text, &nodes);
         let expected = [("n2", "down: Not responding"), ("n3", "down: Not responding"), ("n1", "fail")];
         assert_eq!(down, expected.map(|(node, reason)| (NodeName::from(node), reason.to_owned())));
+    }
+
+    /// What scontrol 26.05.3 printed, with exit status 0, where slurm.conf lacked the plugin of the controller.
+    #[test]
+    fn a_topology_that_scontrol_cannot_read_is_reported_in_its_words() {
+        let errors = "scontrol: error: topology_g_topoinfo_unpack: topology plugin 102 not active\n\
+                      slurm_load_topo error: Header lengths are longer than data received\n";
+        let answer = |output: &str, errors: &str| CommandOutput {
+            success: true,
+            output: output.to_owned(),
+            errors: errors.to_owned(),
+        };
+        let message = read_switches(&answer("", errors)).unwrap_err().to_string();
+        assert!(message.contains("topology plugin 102 not active"), "{message}");
+        assert!(read_switches(&answer("", "")).unwrap().is_empty());
+        let warned = answer("SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n", "scontrol: a warning\n");
+        assert_eq!(read_switches(&warned).unwrap().len(), 2);
     }
 
     #[test]

@@ -35,6 +35,10 @@ mod tests {
                     SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-3] Switches=s[1-2]\n";
         let expected = [("n1", "s1"), ("n2", "s1"), ("n3", "s2")];
         assert_eq!(of(tree), expected.map(|(node, switch)| (node.to_owned(), switch.to_owned())));
+        // Slurm 26.05 adds nothing to lines of the tree.
+        let recorded = "SwitchName=s3 Level=0 LinkSpeed=1 Nodes=n[5-6]\n\
+                        SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-6] Switches=s[1-3]\n";
+        assert_eq!(of(recorded), [("n5", "s3"), ("n6", "s3")].map(|(node, switch)| (node.into(), switch.into())));
         let block = "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\n";
         assert_eq!(of(block).len(), 2);
         assert!(of("slurm_load_topo error\n\nSwitchName=s1 Level=0\n").is_empty());
