@@ -130,3 +130,9 @@ fn messages_of_open_mpi_5_about_its_options_are_shown(world: &World) {
     assert_ne!(ran.status.code(), Some(0));
     ran.prints(&["mpirun ended with", "before any rank started", "Option: --no-such-option"]);
 }
+
+#[test]
+fn a_run_without_checkpoints_starts_more_ranks_than_processors_under_open_mpi_5(world: &World) {
+    let ran = world.run(command(world, "").env("SCR_ENABLE", "0")).with_code(0);
+    assert_eq!(ran.out.matches(" of 6 on ").count(), 6, "{}\n{}", ran.out, ran.err);
+}

@@ -172,7 +172,12 @@ impl Launcher for MpirunLauncher {
             // Open MPI does not pass variables on to other nodes.
             options.extend(openmpi::passing_on(env.keys().map(String::as_str).chain([SCR_ENABLE])));
         }
-        Ok(vec![launch.command(&self.program, &options)])
+        let mut command = launch.command(&self.program, &options);
+        if launch.on_virtual_nodes {
+            // Otherwise version 5 refuses more ranks than there are processors.
+            command.envs(self.settings().filter(|(name, _)| !env.contains_key(name)));
+        }
+        Ok(vec![command])
     }
 
     fn starts_mpi(&self) -> bool {
