@@ -280,12 +280,13 @@ impl Cluster {
     }
 
     /// Gives Slurm this topology (lines of topology.conf), until the result is dropped. Its controller is restarted.
+    /// The nodes get it too: since 23.11, scontrol reads the controller's answer by its own slurm.conf.
     pub fn with_topology(&self, lines: &str) -> Topology<'_> {
-        self.on("ctl", &format!("printf '{lines}' >{TOPOLOGY_CONF}"));
-        self.on(
-            "ctl",
-            &format!("cp {SLURM_CONF} {SLURM_CONF}.before && echo TopologyPlugin=topology/tree >>{SLURM_CONF}"),
-        );
+        let add_plugin =
+            format!("cp {SLURM_CONF} {SLURM_CONF}.before && echo TopologyPlugin=topology/tree >>{SLURM_CONF}");
+        for machine in MACHINES {
+            self.on(machine, &format!("printf '{lines}' >{TOPOLOGY_CONF}; {add_plugin}"));
+        }
         self.restart_controller();
         until("Slurm's topology", || self.on("ctl", "scontrol show topology 2>&1").contains("SwitchName="));
         Topology(self)
@@ -379,7 +380,9 @@ pub struct Topology<'a>(&'a Cluster);
 
 impl Drop for Topology<'_> {
     fn drop(&mut self) {
-        self.0.on("ctl", &format!("mv {SLURM_CONF}.before {SLURM_CONF} && rm {TOPOLOGY_CONF}"));
+        // Restores the configurations of all machines, also of those that the test has killed.
+        self.0.heal();
+        self.0.on("ctl", &format!("rm {TOPOLOGY_CONF}"));
         self.0.restart_controller();
     }
 }
