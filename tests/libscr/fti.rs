@@ -156,19 +156,97 @@ fn head_processes_and_other_communicators_are_refused_on_all_ranks(world: &World
 
 /// Odd and even ranks make different numbers of calls, which a collective call does not allow.
 #[test]
-fn single_variables_are_recovered_from_the_newest_checkpoint_that_is_intact_on_all_ranks(world: &World) {
-    let source = program_source("fti_recover_var.c");
-    let program = world.compile_for(FTI, &["cc", &without_mpi(), &with_variables()], &[&source], Link::Shared);
-    let nodes = world.path().join("tmp");
-    let command = [program.to_str().unwrap(), nodes.to_str().unwrap(), &world.results()];
-    let printed = exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 1}"), 0);
-    world.assert_results(|_| "recovered 1".to_owned());
-    for refusal in [
-        "FTI_RecoverVar: recover_variable: no variable 9 is protected",
-        "FTI_RecoverVar: recover_variable: variable 9 is not in checkpoint 1",
-        "FTI_RecoverVar: recover: variable 1 has 39992 bytes in memory and 40000 bytes in checkpoint 1",
+fn single_variables_are_recovered_from_the_newest_checkpoint_that_is_intact_on_all_ranks() {
+    for damaged in ["Ckpt2-Rank1.fti", "Ckpt2-Rank1.names.json"] {
+        let world = World::new();
+        let source = program_source("fti_recover_var.c");
+        let program = world.compile_for(FTI, &["cc", &without_mpi(), &with_variables()], &[&source], Link::Shared);
+        let nodes = world.path().join("tmp");
+        let command = [program.to_str().unwrap(), nodes.to_str().unwrap(), &world.results(), damaged];
+        let printed = exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 1}"), 0);
+        world.assert_results(|_| "recovered 1".to_owned());
+        for refusal in [
+            "FTI_RecoverVar: recover_variable: no variable 9 is protected",
+            "FTI_RecoverVar: recover_variable: variable 9 is not in checkpoint 1",
+            "FTI_RecoverVar: recover: variable 1 has 39992 bytes in memory and 40000 bytes in checkpoint 1",
+        ] {
+            assert_eq!(printed.matches(refusal).count(), 6, "{refusal}: {printed}");
+        }
+    }
+}
+
+/// The node is lost between the calls of a checkpoint, when a part of its variables is in the file.
+#[test]
+fn incremental_checkpoints_have_the_content_that_was_added_and_survive_a_node_loss_between_their_calls() {
+    for (link, waits, faults) in [
+        (Link::Shared, "1", "{node: 1, after_output: \"added to checkpoint 5\"}"),
+        // One before it is dropped: that of step 5.
+        (Link::Static, "0", "{node: 0, during: encode, checkpoint: 6}"),
     ] {
-        assert_eq!(printed.matches(refusal).count(), 6, "{refusal}: {printed}");
+        let world = World::new();
+        let compiler = ["cc", &without_mpi(), &with_variables()];
+        let program = world.compile_for(FTI, &compiler, &[&program_source("fti_incremental.c")], link);
+        let command = [program.to_str().unwrap(), "9", &world.results(), waits];
+        let printed = exits_with(&world.run_on(5, "", &command, SOURCE, faults, ""), 0);
+        world.assert_results(|rank| format!("{} 4", sum(rank, 9)));
+        for refusal in [
+            "FTI_InitICP: level 9 is invalid",
+            "FTI_AddVarICP: FTI_InitICP has failed",
+            "FTI_InitICP: checkpoint 90 was started and is not complete",
+            "FTI_Checkpoint: checkpoint 90 was started and is not complete",
+            "FTI_AddVarICP: add_variable: no variable 9 is protected",
+            "FTI_AddVarICP: variable 9 was protected after checkpoint 90 was started",
+            "FTI_AddVarICP: variable 2 has 319992 bytes, and had 320000 when checkpoint 90 was started",
+            "FTI_AddVarICP: variable 2 was already added to checkpoint 90",
+        ] {
+            assert!(printed.matches(refusal).count() >= 6, "{refusal}: {printed}");
+        }
+        assert!(printed.contains("checkpoint 90 was completed without the variables 1: add all"), "{printed}");
+        for rank in 0..6 {
+            let file = world.path().join(format!("prefix/scr.current/Ckpt9-Rank{rank}.fti"));
+            exits_with(&holdfast(&["verify", file.to_str().unwrap()], world.path()), 0);
+        }
+    }
+}
+
+#[test]
+fn variables_are_found_by_their_identifiers_in_a_restart_and_their_attributes_are_beside_the_checkpoint() {
+    for link in [Link::Shared, Link::Static] {
+        let world = World::new();
+        let compiler = ["cc", "-Wextra", &without_mpi()];
+        let program = world.compile_for(FTI, &compiler, &[&program_source("fti_named.c")], link);
+        for launch in ["0", "1", "2"] {
+            let command = [program.to_str().unwrap(), &world.results(), launch];
+            let printed = exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}"), 0);
+            world.assert_results(|_| launch.to_owned());
+            for (refusal, calls) in [
+                ("FTI_SetAttribute: describe: no variable 77 is protected", 1),
+                ("FTI_SetAttribute: the flag is 4: pass FTI_ATTRIBUTE_NAME", 1),
+                ("FTI_SetAttribute: 33 dimensions", 1),
+                ("FTI_SetAttribute: 0 dimensions", 1),
+                ("FTI_SetAttribute: dimension 0 has -1 elements", 1),
+                ("FTI_SetAttribute: the name has no NUL", 1),
+                ("FTI_setIDFromString: the identifier of a variable has 256 bytes", 1),
+                ("FTI_setIDFromString: the identifier of a variable has 0 bytes", 1),
+                ("FTI_setIDFromString: the name is NULL", 1),
+                ("FTI_getIDFromString: names must be UTF-8", 1),
+            ] {
+                assert_eq!(printed.matches(refusal).count(), 6 * calls, "{refusal}: {printed}");
+            }
+        }
+        for rank in 0..6 {
+            let path = world.path().join(format!("prefix/scr.current/Ckpt3-Rank{rank}.names.json"));
+            let names: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            let of = |identifier: &str| {
+                let mut all = names["variables"].as_array().unwrap().iter();
+                all.find(|variable| variable["identifier"] == identifier).unwrap().clone()
+            };
+            let pressure = of("pressure");
+            assert_eq!(pressure["name"], format!("p of rank {rank}"));
+            assert_eq!(pressure["dimensions"], serde_json::json!([5, 2]));
+            assert_eq!(of("velocity")["dimensions"].as_array().unwrap().len(), 32);
+            assert!(of("mesh").get("name").is_none());
+        }
     }
 }
 

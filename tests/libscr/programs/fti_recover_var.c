@@ -1,9 +1,10 @@
 /* A program for FTI 1.1 that recovers single variables.
  *
- *     fti_recover_var NODES RESULTS
+ *     fti_recover_var NODES RESULTS FILE
  *
  * NODES: the directory of the virtual nodes. The first launch takes checkpoint 1 of level 3 and checkpoint 2 of level
- * 1; then rank 1 damages its file of checkpoint 2, and the program fails. The second launch recovers checkpoint 1.
+ * 1; then rank 1 damages FILE, one of its files of checkpoint 2, and the program fails. The second launch recovers
+ * checkpoint 1.
  *
  * RESULTS/result.<rank>: the step that it restarted from. Ends with 1 where a condition does not hold. */
 
@@ -23,7 +24,7 @@
 
 enum { CELLS = 5000 };
 
-/* Changes a byte of this rank's file of a checkpoint. */
+/* Changes the byte in the middle of this rank's file of a checkpoint. */
 static int damage(const char *nodes, const char *name)
 {
     char command[FTI_BUFS * 16], path[FTI_BUFS * 16];
@@ -33,7 +34,8 @@ static int damage(const char *nodes, const char *name)
     found = popen(command, "r");
     EXPECT(found != NULL && fscanf(found, "%4000s", path) == 1 && pclose(found) == 0);
     file = fopen(path, "r+");
-    EXPECT(file != NULL && fseek(file, CELLS, SEEK_SET) == 0 && fputc(0x5a, file) == 0x5a && fclose(file) == 0);
+    EXPECT(file != NULL && fseek(file, 0, SEEK_END) == 0 && fseek(file, ftell(file) / 2, SEEK_SET) == 0);
+    EXPECT(fputc(0x5a, file) == 0x5a && fclose(file) == 0);
     return 0;
 }
 
@@ -41,10 +43,11 @@ int main(int count, char **arguments)
 {
     int rank, step = -1, other = 7, i;
     double *field;
+    FTIT_attribute attribute = {{0, {0}}, "field"};
     char path[FTI_BUFS * 16];
     FILE *file;
 
-    if (count != 3)
+    if (count != 4)
         return 2;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     EXPECT(FTI_RecoverVar(0) == FTI_NSCS);
@@ -52,6 +55,7 @@ int main(int count, char **arguments)
     field = calloc(CELLS, sizeof *field);
     EXPECT(FTI_Protect(0, &step, 1, FTI_INTG) == FTI_SCES);
     EXPECT(FTI_Protect(1, field, CELLS, FTI_DBLE) == FTI_SCES);
+    EXPECT(FTI_SetAttribute(1, attribute, FTI_ATTRIBUTE_NAME) == FTI_SCES);
     if (FTI_Status() == 0) {
         EXPECT(FTI_RecoverVar(0) == FTI_SCES && FTI_RecoverVar(9) == FTI_SCES && step == -1);
         for (step = 1; step <= 2; step++) {
@@ -62,7 +66,7 @@ int main(int count, char **arguments)
         /* The others must not end first: rank 1 would be killed before its file is damaged. */
         while (rank != 1)
             pause();
-        return damage(arguments[1], "Ckpt2-Rank1.fti") + 3;
+        return damage(arguments[1], arguments[3]) + 3;
     }
 
     /* Not protected; not in the checkpoint; of another size: nothing is changed. */

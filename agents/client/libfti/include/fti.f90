@@ -1,23 +1,29 @@
-! FTI's Fortran interface, version 1.1, carried out by Holdfast's agents. The functions are described in fti.h.
+! FTI's Fortran interface, version 1.1 and parts of later ones, carried out by Holdfast's agents. The functions are described in fti.h.
 !
 !     mpif90 -o heat /usr/local/include/fti.f90 heat.f90 -lfti
 !     holdfast run job.yaml                      (with `checkpoint: {source: variables}`)
 !
 ! Not here, and refused by the compiler: FTI_InitComplexType, FTI_AddSimpleField, FTI_AddComplexField.
 module FTI
-  use, intrinsic :: iso_c_binding, only: c_char, c_int, c_loc, c_long, c_null_char, c_ptr, c_associated
+  use, intrinsic :: iso_c_binding, only: c_bool, c_char, c_int, c_int64_t, c_loc, c_long, c_null_char, c_null_ptr, c_ptr, c_associated
   use, intrinsic :: iso_fortran_env, only: error_unit, int8, int16, int32, int64, real32, real64
   implicit none
   private
 
   public :: FTI_Init, FTI_Status, FTI_InitType, FTI_Protect, FTI_GetStoredSize, FTI_Realloc
   public :: FTI_Checkpoint, FTI_Recover, FTI_RecoverVar, FTI_Snapshot, FTI_Finalize
+  public :: FTI_RecoverVarInit, FTI_RecoverVarFinalize, FTI_InitICP, FTI_AddVarICP, FTI_FinalizeICP
+  public :: FTI_setIDFromString, FTI_getIDFromString, FTI_SetAttribute
 
   ! err
   integer, parameter, public :: FTI_DONE = 1
   integer, parameter, public :: FTI_SCES = 0
   integer, parameter, public :: FTI_NSCS = -1
   integer, parameter, public :: FTI_NREC = -2
+
+  ! flag of FTI_SetAttribute
+  integer, parameter, public :: FTI_ATTRIBUTE_NAME = 1
+  integer, parameter, public :: FTI_ATTRIBUTE_DIM = 2
 
   type, bind(c), public :: FTI_type
     private
@@ -43,6 +49,12 @@ module FTI
     module procedure protect_int8, protect_int16, protect_int32, protect_int64
     module procedure protect_real32, protect_real64, protect_complex32, protect_complex64
     module procedure protect_logical, protect_character
+  end interface
+
+  ! call FTI_SetAttribute(id, name, FTI_ATTRIBUTE_NAME, err)
+  ! call FTI_SetAttribute(id, shape, FTI_ATTRIBUTE_DIM, err)
+  interface FTI_SetAttribute
+    module procedure set_name, set_shape, set_shape_long
   end interface
 
   interface FTI_GetStoredSize
@@ -89,6 +101,37 @@ module FTI
     integer(c_int) function c_recover_var(id) bind(c, name='FTI_RecoverVar')
       import :: c_int
       integer(c_int), value :: id
+    end function
+    integer(c_int) function c_recover_var_init() bind(c, name='FTI_RecoverVarInit')
+      import :: c_int
+    end function
+    integer(c_int) function c_recover_var_finalize() bind(c, name='FTI_RecoverVarFinalize')
+      import :: c_int
+    end function
+    integer(c_int) function c_init_icp(id, level, activate) bind(c, name='FTI_InitICP')
+      import :: c_bool, c_int
+      integer(c_int), value :: id, level
+      logical(c_bool), value :: activate
+    end function
+    integer(c_int) function c_add_var_icp(id) bind(c, name='FTI_AddVarICP')
+      import :: c_int
+      integer(c_int), value :: id
+    end function
+    integer(c_int) function c_finalize_icp() bind(c, name='FTI_FinalizeICP')
+      import :: c_int
+    end function
+    integer(c_int) function c_set_id(name) bind(c, name='FTI_setIDFromString')
+      import :: c_char, c_int
+      character(kind=c_char), intent(in) :: name(*)
+    end function
+    integer(c_int) function c_get_id(name) bind(c, name='FTI_getIDFromString')
+      import :: c_char, c_int
+      character(kind=c_char), intent(in) :: name(*)
+    end function
+    integer(c_int) function c_describe(id, name, dimensions, shape) bind(c, name='holdfast_fti_describe')
+      import :: c_int, c_ptr
+      integer(c_int), value :: id, dimensions
+      type(c_ptr), value :: name, shape
     end function
     integer(c_int) function c_snapshot() bind(c, name='FTI_Snapshot')
       import :: c_int
@@ -175,6 +218,86 @@ contains
     integer, intent(out) :: err
     err = c_recover_var(int(id, c_int))
   end subroutine
+
+  subroutine FTI_RecoverVarInit(err)
+    integer, intent(out) :: err
+    err = c_recover_var_init()
+  end subroutine
+
+  subroutine FTI_RecoverVarFinalize(err)
+    integer, intent(out) :: err
+    err = c_recover_var_finalize()
+  end subroutine
+
+  subroutine FTI_InitICP(id_F, level, activate, err)
+    integer, intent(in) :: id_F, level
+    logical, intent(in) :: activate
+    integer, intent(out) :: err
+    err = c_init_icp(int(id_F, c_int), int(level, c_int), logical(activate, c_bool))
+  end subroutine
+
+  subroutine FTI_AddVarICP(id_F, err)
+    integer, intent(in) :: id_F
+    integer, intent(out) :: err
+    err = c_add_var_icp(int(id_F, c_int))
+  end subroutine
+
+  subroutine FTI_FinalizeICP(err)
+    integer, intent(out) :: err
+    err = c_finalize_icp()
+  end subroutine
+
+  subroutine FTI_setIDFromString(name, id)
+    character(*), intent(in) :: name
+    integer, intent(out) :: id
+    id = c_set_id(trim(name)//c_null_char)
+  end subroutine
+
+  subroutine FTI_getIDFromString(name, id)
+    character(*), intent(in) :: name
+    integer, intent(out) :: id
+    id = c_get_id(trim(name)//c_null_char)
+  end subroutine
+
+  subroutine set_name(id, attribute, flag, err)
+    integer, intent(in) :: id
+    character(*), intent(in) :: attribute
+    integer, intent(in) :: flag
+    integer, intent(out) :: err
+    character(:, kind=c_char), allocatable, target :: name
+    err = FTI_NSCS
+    if (.not. is_flag(flag, FTI_ATTRIBUTE_NAME, 'FTI_ATTRIBUTE_NAME')) return
+    name = trim(attribute)//c_null_char
+    err = c_describe(int(id, c_int), c_loc(name), 0_c_int, c_null_ptr)
+  end subroutine
+
+  subroutine set_shape_long(id, attribute, flag, err)
+    integer, intent(in) :: id
+    integer(int64), intent(in) :: attribute(:)
+    integer, intent(in) :: flag
+    integer, intent(out) :: err
+    integer(c_int64_t), target :: shape(max(size(attribute), 1))
+    err = FTI_NSCS
+    if (.not. is_flag(flag, FTI_ATTRIBUTE_DIM, 'FTI_ATTRIBUTE_DIM')) return
+    shape(:size(attribute)) = attribute
+    err = c_describe(int(id, c_int), c_null_ptr, int(size(attribute), c_int), c_loc(shape))
+  end subroutine
+
+  subroutine set_shape(id, attribute, flag, err)
+    integer, intent(in) :: id
+    integer(int32), intent(in) :: attribute(:)
+    integer, intent(in) :: flag
+    integer, intent(out) :: err
+    call set_shape_long(id, int(attribute, int64), flag, err)
+  end subroutine
+
+  logical function is_flag(flag, expected, name)
+    integer, intent(in) :: flag, expected
+    character(*), intent(in) :: name
+    is_flag = flag == expected
+    if (.not. is_flag) write (error_unit, '(a,i0,2a)') &
+        'holdfast: FTI_SetAttribute: the flag is ', flag, ': for an attribute of this type, pass ', name
+  end function
 
   subroutine FTI_Snapshot(err)
     integer, intent(out) :: err

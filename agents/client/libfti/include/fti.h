@@ -1,5 +1,5 @@
 /*
- * FTI's C interface, version 1.1, carried out by Holdfast's agents.
+ * FTI's C interface, version 1.1 and parts of later ones, carried out by Holdfast's agents.
  *
  *     mpicc program.c -lfti
  *     holdfast run job.yaml                      (with `checkpoint: {source: variables}`)
@@ -17,6 +17,7 @@
 #include <mpi.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #ifdef __cplusplus
@@ -79,6 +80,24 @@ typedef struct FTIT_complexType {
     int length; /* fields */
     FTIT_typeField field[FTI_BUFS];
 } FTIT_complexType;
+
+/* What FTI_SetAttribute sets; both with `|`. */
+typedef enum {
+    FTI_ATTRIBUTE_NAME = 1,
+    FTI_ATTRIBUTE_DIM = 2
+} FTIT_attributeFlag;
+
+/* A shape: the elements along each dimension, the one that is contiguous in memory first. */
+typedef struct FTIT_dimension {
+    int ndims; /* 1 to 32 */
+    int64_t count[32];
+} FTIT_dimension;
+
+/* The attributes of a variable. */
+typedef struct FTIT_attribute {
+    FTIT_dimension dim;
+    char name[FTI_BUFS];
+} FTIT_attribute;
 
 /* A group of an HDF5 file. There are none. */
 typedef struct FTIT_H5Group {
@@ -147,6 +166,17 @@ int FTI_BitFlip(int id);
  * size. */
 int FTI_Protect(int id, void *address, long count, FTIT_type type);
 
+/* The id of the variable with this identifier: the one of an earlier call, in a restart that of the checkpoint, or else
+ * a new one, to be passed to FTI_Protect. FTI_NSCS after an error. */
+int FTI_setIDFromString(const char *name);
+
+/* As FTI_setIDFromString, but returns -1 if no variable has this identifier. */
+int FTI_getIDFromString(const char *name);
+
+/* Sets name or shape of a protected variable, or both. They are in the file Ckpt<id>-Rank<rank>.names.json of each
+ * checkpoint that is taken then, beside the checkpoint file. */
+int FTI_SetAttribute(int id, FTIT_attribute attribute, FTIT_attributeFlag flag);
+
 /* The bytes of the variable in the newest checkpoint; 0 if it is not there. */
 long FTI_GetStoredSize(int id);
 
@@ -159,6 +189,22 @@ void *FTI_Realloc(int id, void *address);
  * FTI_DONE. If a halt condition holds, the program ends here with exit code 0. Collective. */
 int FTI_Checkpoint(int id, int level);
 
+/* An incremental checkpoint: FTI_InitICP, then FTI_AddVarICP for each protected variable in any order, as soon as it is
+ * ready, then FTI_FinalizeICP. Each variable is saved with the content that it has in its call, and may change
+ * afterwards; its size stays the same from FTI_InitICP to FTI_FinalizeICP.
+ *
+ * FTI_InitICP: as FTI_Checkpoint, if `activate` is true. Otherwise it and the calls up to FTI_FinalizeICP do nothing,
+ * and return FTI_SCES. Collective.
+ *
+ * FTI_AddVarICP: not collective. After FTI_NSCS the checkpoint must still be finalized, on all ranks.
+ *
+ * FTI_FinalizeICP: FTI_SCES if the checkpoint was kept; FTI_NSCS if a rank has not added all its variables, or could not
+ * write its file: it is then dropped on all ranks. If a halt condition holds, the program ends here with exit code 0.
+ * Collective. */
+int FTI_InitICP(int id, int level, bool activate);
+int FTI_AddVarICP(int id);
+int FTI_FinalizeICP(void);
+
 /* Loads the newest checkpoint that is intact on all ranks. Returns FTI_NREC if there is none, or if on any rank its
  * variables or their sizes are not those that are protected: then nothing is loaded on any rank, and it can be called
  * again. Returns FTI_NSCS before FTI_Init. Collective. */
@@ -168,6 +214,10 @@ int FTI_Recover(void);
  * FTI_NREC, and the variable is unchanged. The checkpoint stays the one to recover from until the next one is taken.
  * FTI_SCES if there is none. Not collective. */
 int FTI_RecoverVar(int id);
+
+/* FTI's later releases need them around FTI_RecoverVar. There is nothing to do: FTI_SCES. */
+int FTI_RecoverVarInit(void);
+int FTI_RecoverVarFinalize(void);
 
 /* In a restart, the first call is FTI_Recover. Any other takes a checkpoint if one is due by the intervals, and then
  * returns FTI_DONE; otherwise FTI_SCES. Collective. */

@@ -18,6 +18,7 @@ use holdfast_client::{ClientError, Environment};
 use holdfast_variables_c::boundary::{BOUNDARY, kept_or_exit};
 use holdfast_variables_c::session::{Saved, Session, SessionError, SessionResult};
 
+use crate::attributes::AttributeError;
 use crate::configuration::{Configuration, ConfigurationError};
 use crate::refused::Refused;
 use crate::types::{DefinitionError, FTIT_type};
@@ -43,7 +44,11 @@ pub(crate) enum FtiError {
     #[error(transparent)]
     Definition(#[from] DefinitionError),
     #[error(transparent)]
+    Attribute(#[from] AttributeError),
+    #[error(transparent)]
     Refused(#[from] Refused),
+    #[error("FTI_InitICP has failed, and no checkpoint was started: its message has the remedy")]
+    NothingStarted,
     #[error(
         "this process is rank {rank} of {ranks} in the communicator, and rank {own} of {all} in the run: pass \
          MPI_COMM_WORLD, and start all its processes by `holdfast run`"
@@ -207,6 +212,18 @@ pub extern "C" fn FTI_RecoverVar(id: c_int) -> c_int {
         session.recover_variable(id)
     });
     if recovered.is_some() { SUCCESS } else { failure }
+}
+
+/// Before single variables are recovered. There is nothing to do: the calls open the file themselves.
+#[unsafe(no_mangle)]
+pub extern "C" fn FTI_RecoverVarInit() -> c_int {
+    code("FTI_RecoverVarInit", |session| Ok(session.is_restart().map(drop)?))
+}
+
+/// After single variables were recovered. There is nothing to do.
+#[unsafe(no_mangle)]
+pub extern "C" fn FTI_RecoverVarFinalize() -> c_int {
+    code("FTI_RecoverVarFinalize", |session| Ok(session.is_restart().map(drop)?))
 }
 
 /// In a restart the first call recovers; any other saves all variables if a checkpoint is due. May end the process.

@@ -14,6 +14,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use holdfast_core::calls;
 use holdfast_formats::fti_ff::differential::Image;
@@ -29,7 +30,7 @@ const MOST_FILES: usize = 4;
 struct CachedFile {
     path: PathBuf,
     identity: Identity,
-    image: Image,
+    image: Arc<Image>,
 }
 
 /// Distinguishes the content of files: another one has another number, size or time.
@@ -53,12 +54,12 @@ pub(super) struct CachedFiles {
 
 /// The file that becomes the next checkpoint.
 #[derive(Debug)]
-pub(super) struct NextFile<'a> {
+pub(super) struct NextFile {
     pub(super) file: File,
     /// Its content, if it is not empty.
-    pub(super) held: Option<&'a Image>,
+    pub(super) held: Option<Arc<Image>>,
     /// The content of the previous checkpoint.
-    pub(super) previous: Option<&'a Image>,
+    pub(super) previous: Option<Arc<Image>>,
 }
 
 impl CachedFiles {
@@ -73,8 +74,8 @@ impl CachedFiles {
     }
 
     /// The content of the newest checkpoint of this process.
-    pub(super) fn newest(&self) -> Option<&Image> {
-        self.files.last().map(|file| &file.image)
+    pub(super) fn newest(&self) -> Option<Arc<Image>> {
+        self.files.last().map(|file| Arc::clone(&file.image))
     }
 
     /// Before a checkpoint is started: links the files that its start may evict.
@@ -94,10 +95,10 @@ impl CachedFiles {
     }
 
     /// Opens the file of the next checkpoint at this path, which its start has made possible.
-    pub(super) fn open(&mut self, path: &Path) -> io::Result<NextFile<'_>> {
+    pub(super) fn open(&mut self, path: &Path) -> io::Result<NextFile> {
         if let Some(file) = self.clone_newest(path)? {
             let newest = self.newest();
-            return Ok(NextFile { file, held: newest, previous: newest });
+            return Ok(NextFile { file, held: newest.clone(), previous: newest });
         }
         // The newest of the evicted files differs least.
         while let Some((link, identity)) = self.links.pop() {
@@ -105,7 +106,7 @@ impl CachedFiles {
                 && let Some(file) = self.files.get(known).and_then(|file| recycle(&link, &file.image, path).ok())
             {
                 self.unlink();
-                let held = self.files.get(known).map(|file| &file.image);
+                let held = self.files.get(known).map(|file| Arc::clone(&file.image));
                 return Ok(NextFile { file, held, previous: self.newest() });
             }
             remove(&link);
@@ -119,7 +120,7 @@ impl CachedFiles {
         let Ok(identity) = Identity::of_path(path) else { return };
         // A recycled file is not what it was.
         self.files.retain(|file| (file.identity.device, file.identity.inode) != (identity.device, identity.inode));
-        self.files.push(CachedFile { path: path.to_owned(), identity, image });
+        self.files.push(CachedFile { path: path.to_owned(), identity, image: Arc::new(image) });
         if self.files.len() > MOST_FILES {
             self.files.remove(0);
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use holdfast_formats::FormatsError;
 use holdfast_model::{CheckpointId, Rank};
 
+use super::descriptions::{LONGEST_NAME, MOST_DIMENSIONS};
 use super::types::VariableId;
 use crate::error::ClientError;
 
@@ -34,6 +35,41 @@ pub enum VariablesError {
     /// The file could not be written. The checkpoint is then dropped.
     #[error("checkpoint: {source}")]
     Writing { source: FormatsError },
+    /// The descriptions of the variables could not be written. The checkpoint is then dropped.
+    #[error("checkpoint: the names of the variables cannot be written to {}: {reason}", path.display())]
+    Describing { path: PathBuf, reason: String },
+    #[error("checkpoint {checkpoint} was started and is not complete: add its variables, and complete it first")]
+    Incomplete { checkpoint: u32 },
+    #[error("{call}: no checkpoint was started: start one first, on all ranks")]
+    NotStarted { call: &'static str },
+    /// The file of a checkpoint that was started has no room for the variable.
+    #[error(
+        "variable {id} was protected after checkpoint {checkpoint} was started: protect it before, and add it to the \
+         next one"
+    )]
+    ProtectedSince { id: VariableId, checkpoint: u32 },
+    #[error(
+        "variable {id} has {bytes} bytes, and had {room} when checkpoint {checkpoint} was started: change sizes before \
+         that, or after the checkpoint was completed"
+    )]
+    SizeSince { id: VariableId, checkpoint: u32, bytes: u64, room: u64 },
+    #[error("variable {id} was already added to checkpoint {checkpoint}: add each variable once")]
+    AddedTwice { id: VariableId, checkpoint: u32 },
+    /// A checkpoint was completed without all variables. It is then dropped.
+    #[error(
+        "checkpoint {checkpoint} was completed without the variables {}: add all that are protected",
+        list(missing)
+    )]
+    NotAdded { missing: Vec<VariableId>, checkpoint: u32 },
+    /// The file could not be written before.
+    #[error("checkpoint {checkpoint} cannot be written, and is dropped when it is completed: {reason}")]
+    NotWritten { checkpoint: u32, reason: String },
+    #[error("the {what} of a variable has {bytes} bytes: it has 1 to {LONGEST_NAME}")]
+    NameLength { what: &'static str, bytes: usize },
+    #[error("variable {id}: {given} dimensions: a shape has 1 to {MOST_DIMENSIONS}")]
+    Dimensions { id: VariableId, given: usize },
+    #[error("all ids of variables are in use: protect fewer variables")]
+    NoFreeId,
     #[error("recover: there is no checkpoint to recover from; call status first")]
     NothingToRecover,
     /// A single variable cannot be put together from the files of other ranks.
@@ -118,8 +154,31 @@ pub enum VariablesError {
     Reading { path: PathBuf, source: FormatsError },
 }
 
+impl VariablesError {
+    /// True if this rank cannot write its files, and the checkpoint must be dropped on all ranks.
+    pub(super) fn drops_checkpoint(&self) -> bool {
+        matches!(
+            self,
+            VariablesError::Writing { .. }
+                | VariablesError::Describing { .. }
+                | VariablesError::Client(ClientError::Failed { .. })
+        )
+    }
+
+    /// Why a file could not be written, without the name of the call.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            VariablesError::Writing { source } => source.to_string(),
+            other => other.to_string(),
+        }
+    }
+}
+
+fn list(ids: &[VariableId]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn differences(absent: &[VariableId], unclaimed: &[VariableId]) -> String {
-    let list = |ids: &[VariableId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match (absent, unclaimed) {
         (absent, []) => format!("{} not in the checkpoint", list(absent)),
         ([], unclaimed) => format!("{} not protected", list(unclaimed)),

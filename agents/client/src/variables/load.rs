@@ -13,7 +13,7 @@ use holdfast_model::{CheckpointId, Level, Rank};
 use super::error::{Result, VariablesError};
 use super::others::{Origin, Placed, Survey};
 use super::types::{RecoverOutcome, VariableId};
-use super::{Protected, Variables};
+use super::{Protected, Variables, descriptions};
 
 /// A checkpoint whose variables fit, and the variables that are in memory or in the checkpoint only.
 struct Opened {
@@ -50,7 +50,7 @@ impl Variables {
     /// Ids and sizes in bytes of all variables of the newest checkpoint; see [`Variables::stored_size`].
     pub fn stored(&self) -> Vec<(VariableId, u64)> {
         if self.client.have_restart().is_none() {
-            let sizes = self.files.newest().map(Image::sizes).unwrap_or_default();
+            let sizes = self.files.newest().map(|image| image.sizes()).unwrap_or_default();
             return sizes.into_iter().map(|(id, bytes)| (VariableId(id), bytes)).collect();
         }
         if let Some(survey) = &self.others {
@@ -220,6 +220,9 @@ impl Variables {
     /// This rank's file, with the program's id, if every hash of it is correct; otherwise the reason.
     fn intact_file(&self) -> Result<(PathBuf, u32), String> {
         let (path, id) = self.file_to_read()?;
+        if let Some(names) = self.descriptions_file() {
+            descriptions::read(&names)?;
+        }
         let check = verify::verify_own(&path, &mut |_, _| {}).map_err(|error| error.to_string())?;
         match check.damages.first() {
             None => Ok((path, id)),

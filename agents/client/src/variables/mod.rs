@@ -1,7 +1,7 @@
 //! Checkpoints of variables in memory: the program names its variables once, and each checkpoint saves their current
 //! content. For jobs with `checkpoint: {source: variables}`.
 //!
-//! The calls correspond to those of FTI 1.1. Each rank's variables are one FTI-FF file of the checkpoint; it is
+//! The calls correspond to those of FTI. Each rank's variables are one FTI-FF file of the checkpoint; it is
 //! protected, flushed, drained and restored like any other checkpoint file, and `holdfast inspect` and `verify` read
 //! it.
 //!
@@ -17,6 +17,11 @@
 //! | [`Variables::recover`] | `FTI_Recover` | yes |
 //! | [`Variables::recover_variable`] | `FTI_RecoverVar` | no |
 //! | [`Variables::checkpoint`] | `FTI_Checkpoint` | yes |
+//! | [`Variables::start_checkpoint`] | `FTI_InitICP` | yes |
+//! | [`Variables::add_variable`] | `FTI_AddVarICP` | no |
+//! | [`Variables::complete_checkpoint`] | `FTI_FinalizeICP` | yes |
+//! | [`Variables::identify`], [`Variables::find_identifier`] | `FTI_setIDFromString`, `FTI_getIDFromString` | no |
+//! | [`Variables::describe`] | `FTI_SetAttribute` | no |
 //! | [`Variables::snapshot`] | `FTI_Snapshot` | yes |
 //! | [`Variables::finalize`] | `FTI_Finalize` | yes |
 //!
@@ -47,6 +52,7 @@
 mod cached_files;
 #[cfg(test)]
 mod crash_tests;
+mod descriptions;
 mod distribution;
 mod error;
 mod load;
@@ -64,10 +70,13 @@ use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::rank::Interface;
 
 use self::cached_files::CachedFiles;
+use self::descriptions::Descriptions;
+pub use self::descriptions::{Description, LONGEST_NAME, MOST_DIMENSIONS};
 use self::distribution::{Block, Distribution};
 pub use self::error::VariablesError;
 use self::memory::{RawMemory, SharedMemory, VariableMemory};
 use self::others::Survey;
+use self::save::Started;
 pub use self::types::{RecoverOutcome, VariableId};
 use crate::client::{Builder, Client};
 pub use holdfast_formats::fti_ff::differential::Written;
@@ -86,6 +95,9 @@ pub struct Variables {
     /// Bytes written by the last checkpoint.
     written: Written,
     write_error: Option<VariablesError>,
+    /// The checkpoint whose variables are being added.
+    started: Option<Started>,
+    descriptions: Descriptions,
     /// The checkpoint to restart from, if another number of ranks wrote it.
     others: Option<Survey>,
     /// The checkpoint to restart from whose files are intact on all ranks.
@@ -142,8 +154,18 @@ impl Variables {
         // The files of other ranks are in the prefix directory.
         let files = CachedFiles::new(restart.directory.as_deref().filter(|_| restart.written_by.is_none()));
         let (protected, written) = (Vec::new(), Written::default());
-        let mut variables =
-            Variables { client, protected, last: 0, files, written, write_error: None, others: None, verified: None };
+        let mut variables = Variables {
+            client,
+            protected,
+            last: 0,
+            files,
+            written,
+            write_error: None,
+            started: None,
+            descriptions: Descriptions::default(),
+            others: None,
+            verified: None,
+        };
         variables.survey()?;
         Ok(variables)
     }
@@ -272,7 +294,7 @@ impl Variables {
     }
 
     /// Id, name and type of the protected variables, in the order in which they were protected, for messages.
-    pub fn describe(&self) -> Vec<String> {
+    pub fn protected_names(&self) -> Vec<String> {
         self.protected.iter().map(ToString::to_string).collect()
     }
 
@@ -287,11 +309,14 @@ impl Variables {
         self.protected.iter().find(|variable| variable.id == id).map(|variable| variable.memory.bytes())
     }
 
-    /// Ends the run; see [`Client::finalize`].
+    /// Ends the run; see [`Client::finalize`]. A checkpoint that was started and not completed is dropped.
     ///
     /// # Errors
     /// When the agent cannot be reached.
-    pub fn finalize(self) -> Result<(), VariablesError> {
+    pub fn finalize(mut self) -> Result<(), VariablesError> {
+        if self.started.take().is_some() {
+            self.client.drop_checkpoint("the run was finalized before the checkpoint was completed")?;
+        }
         Ok(self.client.finalize()?)
     }
 

@@ -67,6 +67,9 @@ pub enum SessionError {
     Range { what: &'static str, value: u64 },
     #[error("no variable {0} is protected: protect it first")]
     Unprotected(c_int),
+    /// This rank cannot write its file of the checkpoint that was started.
+    #[error("{0}; complete the checkpoint, which is dropped on all ranks")]
+    NotWritable(String),
     #[error("the shape of variable {0} is null: pass an array with the size of each dimension")]
     NoShape(c_int),
     /// The variable in the checkpoint is not a multiple of the element's size.
@@ -336,10 +339,54 @@ impl Session {
     }
 
     pub fn checkpoint(&mut self, id: c_int, level: c_int) -> SessionResult<Saved> {
-        let number = u32::try_from(id).map_err(|_| SessionError::CheckpointId(id))?;
-        let level = u32::try_from(level).ok().and_then(Level::from_number).ok_or(SessionError::Level(level))?;
+        let (number, level) = checkpoint_arguments(id, level)?;
         let completed = self.variables()?.checkpoint(number, level)?;
         self.saved(completed)
+    }
+
+    /// Starts a checkpoint whose variables are added one by one; see [`Variables::start_checkpoint`].
+    ///
+    /// # Errors
+    /// As [`Variables::start_checkpoint`], and when this rank cannot write its file.
+    pub fn start_checkpoint(&mut self, id: c_int, level: c_int) -> SessionResult<()> {
+        let (number, level) = checkpoint_arguments(id, level)?;
+        let variables = self.variables()?;
+        variables.start_checkpoint(number, level)?;
+        match variables.write_error() {
+            Some(error) => Err(SessionError::NotWritable(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// The program's id of the checkpoint that was started and not completed.
+    pub fn started(&mut self) -> SessionResult<Option<u32>> {
+        Ok(self.variables()?.started())
+    }
+
+    /// Writes a variable into the checkpoint that was started.
+    pub fn add_variable(&mut self, id: c_int) -> SessionResult<()> {
+        Ok(self.variables()?.add_variable(id)?)
+    }
+
+    /// Completes the checkpoint that was started.
+    pub fn complete_checkpoint(&mut self) -> SessionResult<Saved> {
+        let completed = self.variables()?.complete_checkpoint()?;
+        self.saved(completed)
+    }
+
+    /// The id of the variable with this identifier, or a new one; see [`Variables::identify`].
+    pub fn identify(&mut self, identifier: &str) -> SessionResult<c_int> {
+        Ok(self.variables()?.identify(identifier)?.0)
+    }
+
+    /// The id of the variable with this identifier, if there is one.
+    pub fn find_identifier(&mut self, identifier: &str) -> SessionResult<Option<c_int>> {
+        Ok(self.variables()?.find_identifier(identifier)?.map(|id| id.0))
+    }
+
+    /// Describes a variable; see [`Variables::describe`].
+    pub fn describe(&mut self, id: c_int, name: Option<&str>, dimensions: Option<&[u64]>) -> SessionResult<()> {
+        Ok(self.variables()?.describe(id, name, dimensions)?)
     }
 
     /// Saves all variables if a checkpoint is due by the intervals of the job; `None` if none is due.
@@ -398,6 +445,12 @@ impl Session {
         let missing = if self.finalized { SessionError::Finalized } else { SessionError::NotInitialised };
         self.variables.as_mut().ok_or(missing)
     }
+}
+
+fn checkpoint_arguments(id: c_int, level: c_int) -> SessionResult<(u32, Level)> {
+    let number = u32::try_from(id).map_err(|_| SessionError::CheckpointId(id))?;
+    let level = u32::try_from(level).ok().and_then(Level::from_number).ok_or(SessionError::Level(level))?;
+    Ok((number, level))
 }
 
 unsafe extern "C" {

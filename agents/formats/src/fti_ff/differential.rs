@@ -5,12 +5,14 @@
 //! ([`Image`]). The MD5 of a container whose fingerprints are those of the previous checkpoint is known; in layout A
 //! the checksum of the file must nevertheless be computed over every byte.
 //!
-//! Until [`CheckpointFile::write`] returns, the file is no checkpoint: the caller passes one that nothing else needs.
+//! Until [`OpenCheckpoint::finish`] returns, the file is no checkpoint: the caller passes one that nothing else needs.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use holdfast_core::calls;
 use md5::{Digest, Md5};
@@ -117,10 +119,10 @@ pub struct CheckpointFile<'a> {
     /// Level 2: bytes of the left neighbour's file (`ptFs`).
     pub partner_size: Option<u64>,
     /// The content of the file; if it is not known, the file is emptied.
-    pub held: Option<&'a Image>,
+    pub held: Option<Arc<Image>>,
     /// The content of the previous checkpoint, in whichever file: its containers are continued, as the rules of the
     /// format require, and its hashes are used.
-    pub previous: Option<&'a Image>,
+    pub previous: Option<Arc<Image>>,
 }
 
 impl CheckpointFile<'_> {
@@ -129,41 +131,83 @@ impl CheckpointFile<'_> {
     /// # Errors
     /// When the variables are too large for a file, or reading or writing fails. The file is then no checkpoint.
     pub fn write(self, source: &dyn VariableSource) -> Result<(Image, Written)> {
-        write(&self, source)
+        let variables = source.variables();
+        let mut open = self.begin(&variables)?;
+        for (id, _) in &variables {
+            let mut result = Ok(());
+            source.read(*id, &mut |bytes| result = open.add(*id, bytes));
+            result?;
+        }
+        open.finish()
+    }
+
+    /// Begins a checkpoint of variables that are added one by one. `variables`: ids and sizes in bytes, in protect
+    /// order.
+    ///
+    /// # Errors
+    /// When the variables are too large for a file, or it cannot be written.
+    pub fn begin(self, variables: &[(i32, u64)]) -> Result<OpenCheckpoint> {
+        let CheckpointFile { file, path, layout, checkpoint, timestamp, partner_size, held, previous } = self;
+        let previous = previous.filter(|image| image.layout == layout);
+        let (blocks, end) = plan(layout, previous.as_deref(), variables)
+            .map_err(|error| FormatsError::Unwritable { path: path.to_owned(), why: error.to_string() })?;
+        let failed = FormatsError::writing(path);
+        let held = held.filter(|image| image.layout == layout);
+        if held.is_none() {
+            calls::ftruncate(file, 0).map_err(io::Error::from).map_err(&failed)?;
+        }
+        calls::ftruncate(file, end).map_err(io::Error::from).map_err(&failed)?;
+        let update = Update {
+            file: file.try_clone().map_err(&failed)?,
+            held: Contents::of(held),
+            previous: Contents::of(previous),
+            image: Image { layout, blocks, fingerprints: HashMap::new() },
+            written: Written { variables: variables.iter().map(|(_, bytes)| *bytes).sum(), ..Written::default() },
+        };
+        let stamp = Stamp { partner_size, ..Stamp::at(timestamp) };
+        Ok(OpenCheckpoint { path: path.to_owned(), layout, checkpoint, end, stamp, update })
     }
 }
 
-fn write(into: &CheckpointFile<'_>, source: &dyn VariableSource) -> Result<(Image, Written)> {
-    let CheckpointFile { file, path, layout, checkpoint, timestamp, partner_size, held, previous } = *into;
-    let variables = source.variables();
-    let previous = previous.filter(|image| image.layout == layout);
-    let (blocks, end) = plan(layout, previous, &variables)
-        .map_err(|error| FormatsError::Unwritable { path: path.to_owned(), why: error.to_string() })?;
-    let failed = FormatsError::writing(path);
-    let held = held.filter(|image| image.layout == layout);
-    if held.is_none() {
-        calls::ftruncate(file, 0).map_err(io::Error::from).map_err(&failed)?;
+/// A checkpoint that is being written, variable by variable. Its file is no checkpoint yet.
+pub struct OpenCheckpoint {
+    path: PathBuf,
+    layout: Layout,
+    checkpoint: u32,
+    /// Where the containers end.
+    end: u64,
+    stamp: Stamp,
+    update: Update,
+}
+
+impl OpenCheckpoint {
+    /// Writes a variable: `bytes` is its content, as long as [`CheckpointFile::begin`] was told.
+    ///
+    /// # Errors
+    /// When there are fewer bytes, or writing fails.
+    pub fn add(&mut self, id: i32, bytes: &[u8]) -> Result<()> {
+        self.update.variable(id, bytes).map_err(FormatsError::writing(&self.path))
     }
-    calls::ftruncate(file, end).map_err(io::Error::from).map_err(&failed)?;
-    let mut update = Update {
-        file,
-        held: Contents::of(held),
-        previous: Contents::of(previous),
-        image: Image { layout, blocks, fingerprints: HashMap::new() },
-        written: Written { variables: variables.iter().map(|(_, bytes)| *bytes).sum(), ..Written::default() },
-    };
-    for (id, _) in &variables {
-        let mut result = Ok(());
-        source.read(*id, &mut |bytes| result = update.variable(*id, bytes));
-        result.map_err(&failed)?;
+
+    /// Makes the file a checkpoint, after all variables were added; returns its content.
+    ///
+    /// # Errors
+    /// When reading or writing fails. The file is then no checkpoint.
+    pub fn finish(self) -> Result<(Image, Written)> {
+        let OpenCheckpoint { path, layout, checkpoint, end, stamp, mut update } = self;
+        update.empty_containers();
+        match layout {
+            Layout::A => update.finish_document(&path, end, stamp)?,
+            _ => update.finish_chunked(&path, end, checkpoint, stamp)?,
+        }
+        Ok((update.image, update.written))
     }
-    update.empty_containers().map_err(&failed)?;
-    let stamp = Stamp { partner_size, ..Stamp::at(timestamp) };
-    match layout {
-        Layout::A => update.finish_document(path, end, stamp)?,
-        _ => update.finish_chunked(path, end, checkpoint, stamp)?,
+}
+
+impl fmt::Debug for OpenCheckpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenCheckpoint").field("path", &self.path).field("checkpoint", &self.checkpoint).finish()
     }
-    Ok((update.image, update.written))
 }
 
 /// The containers of the checkpoint, and the offset of their end: those of the previous one and what must be added, or
@@ -205,34 +249,43 @@ pub fn file_size(layout: Layout, previous: Option<&Image>, variables: &[(i32, u6
 }
 
 /// The containers of an image, by place.
-struct Contents<'a> {
-    entries: HashMap<Place, (&'a ContainerEntry, &'a [u128])>,
-    /// There is no other content than that of the entries.
-    is_empty: bool,
+struct Contents {
+    image: Option<Arc<Image>>,
+    /// Numbers of block and entry.
+    entries: HashMap<Place, (usize, usize)>,
 }
 
-impl<'a> Contents<'a> {
-    fn of(image: Option<&'a Image>) -> Contents<'a> {
+impl Contents {
+    fn of(image: Option<Arc<Image>>) -> Contents {
         let mut entries = HashMap::new();
-        let Some(image) = image else { return Contents { entries, is_empty: true } };
-        for entry in image.blocks.iter().flat_map(|block| &block.entries) {
-            if let Some(fingerprints) = image.fingerprints.get(&place(entry)) {
-                entries.insert(place(entry), (entry, fingerprints.as_slice()));
-            }
+        for (number, block) in image.iter().flat_map(|image| image.blocks.iter().enumerate()) {
+            entries.extend(block.entries.iter().enumerate().map(|(at, entry)| (place(entry), (number, at))));
         }
-        Contents { entries, is_empty: false }
+        Contents { image, entries }
+    }
+
+    /// There is no other content than that of the entries.
+    fn is_empty(&self) -> bool {
+        self.image.is_none()
+    }
+
+    /// The container at this place, and its fingerprints, if they are known.
+    fn at(&self, place: Place) -> Option<(&ContainerEntry, &[u128])> {
+        let image = self.image.as_ref()?;
+        let (block, entry) = self.entries.get(&place)?;
+        Some((image.blocks.get(*block)?.entries.get(*entry)?, image.fingerprints.get(&place)?))
     }
 }
 
-struct Update<'a> {
-    file: &'a File,
-    held: Contents<'a>,
-    previous: Contents<'a>,
+struct Update {
+    file: File,
+    held: Contents,
+    previous: Contents,
     image: Image,
     written: Written,
 }
 
-impl Update<'_> {
+impl Update {
     fn variable(&mut self, id: i32, bytes: &[u8]) -> io::Result<()> {
         let Update { file, held, previous, image, written } = self;
         let Image { blocks, fingerprints: found, .. } = image;
@@ -245,8 +298,8 @@ impl Update<'_> {
             let prints = fingerprints(chunk);
             write_changed(file, held, entry, chunk, &prints, written)?;
             let place = place(entry);
-            match previous.entries.get(&place) {
-                Some((before, same)) if before.chunksize == entry.chunksize && **same == prints[..] => {
+            match previous.at(place) {
+                Some((before, same)) if before.chunksize == entry.chunksize && *same == prints[..] => {
                     entry.hash = before.hash;
                 }
                 _ => {
@@ -266,18 +319,17 @@ impl Update<'_> {
 
     /// Containers without content have the MD5 of no bytes, as FTI writes it. Their bytes were overwritten with zeros
     /// with the others of their variable.
-    fn empty_containers(&mut self) -> io::Result<()> {
+    fn empty_containers(&mut self) {
         for entry in self.image.blocks.iter_mut().flat_map(|block| &mut block.entries) {
             if !entry.is_filled() {
                 entry.hash = Md5::digest([]).into();
             }
         }
-        Ok(())
     }
 
     fn put(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.written.bytes += bytes.len() as u64;
-        calls::write_all_at(self.file, bytes, offset)
+        calls::write_all_at(&self.file, bytes, offset)
     }
 
     /// Layout A: the metadata of each block, the checksum over everything, and the metadata of the file.
@@ -327,14 +379,14 @@ fn hash_all(entries: &mut Vec<&mut ContainerEntry>, contents: &mut Vec<&[u8]>) {
 /// Writes the units of a container that the file does not hold, and zeros after its data if the file held more.
 fn write_changed(
     file: &File,
-    held: &Contents<'_>,
+    held: &Contents,
     entry: &ContainerEntry,
     chunk: &[u8],
     prints: &[u128],
     written: &mut Written,
 ) -> io::Result<()> {
     let offset = u64::try_from(entry.fptr).map_err(|_| io::Error::other("a container before the file"))?;
-    let known = held.entries.get(&place(entry));
+    let known = held.at(place(entry));
     let known = known.filter(|(before, _)| before.fptr == entry.fptr && before.containersize == entry.containersize);
     let before: &[u128] = known.map_or(&[], |(_, prints)| prints);
     let is_held = |unit: usize| before.get(unit).is_some_and(|print| prints.get(unit) == Some(print));
@@ -350,7 +402,7 @@ fn write_changed(
     }
     let before = match known {
         Some((before, _)) => before.chunksize,
-        None if held.is_empty => 0,
+        None if held.is_empty() => 0,
         None => entry.containersize,
     };
     let before = usize::try_from(before).unwrap_or(0);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::value;
 use crate::fti_ff::checkpoint::Checkpoint;
@@ -35,9 +36,11 @@ fn save(
 ) -> (Image, Written) {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
     let (checkpoint, timestamp) = (3, 77);
+    let (held, previous) = (held.cloned().map(Arc::new), previous.cloned().map(Arc::new));
+    let size = file_size(layout, previous.as_deref(), &memory.variables()).unwrap();
     let into = CheckpointFile { file: &file, path, layout, checkpoint, timestamp, partner_size: None, held, previous };
     let written = into.write(memory).unwrap();
-    assert_eq!(file_size(layout, previous, &memory.variables()).unwrap(), file.metadata().unwrap().len());
+    assert_eq!(size, file.metadata().unwrap().len());
     check(path, memory);
     written
 }
