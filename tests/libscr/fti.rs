@@ -251,6 +251,53 @@ fn variables_are_found_by_their_identifiers_in_a_restart_and_their_attributes_ar
 }
 
 #[test]
+fn staged_files_are_copied_from_the_cache_while_the_program_computes_and_at_its_end() {
+    for link in [Link::Shared, Link::Static] {
+        let world = World::new();
+        let source = program_source("fti_staging.c");
+        let program = world.compile_for(FTI, &["cc", "-D_GNU_SOURCE", &without_mpi()], &[&source], link);
+        let remote = world.path().join("remote");
+        fs::create_dir(&remote).unwrap();
+        let remote = remote.to_str().unwrap();
+        let file = configuration(&world, "[Basic]\nHead = 0\nEnable_staging = 1\n");
+        let command = [program.to_str().unwrap(), remote, &world.results(), &file];
+        let printed = exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}"), 0);
+        for rank in 0..6 {
+            let on_node = world.result(rank);
+            assert!(Path::new(&on_node).starts_with(world.path().join("tmp")), "in the node's cache: {on_node}");
+            for (name, bytes) in [("small", 30), ("large", 48 << 20), ("last", 48 << 20)] {
+                let path = Path::new(remote).join(format!("{name}.{rank}"));
+                let content = fs::read(&path).unwrap();
+                assert!(content.starts_with(format!("file of rank {rank}\n").as_bytes()), "{}", path.display());
+                assert_eq!(content.len(), bytes, "{}", path.display());
+            }
+        }
+        // No file that is not complete, and none of the failed requests.
+        assert_eq!(fs::read_dir(remote).unwrap().count(), 18);
+        for refusal in [
+            "FTI_GetStageDir: the buffer for the path is NULL",
+            "and the buffer 3: pass a larger one",
+            "FTI_SendFile: the local path is NULL",
+            "FTI_SendFile: the remote path is NULL",
+            "FTI_SendFile: /nonexistent/file is not a regular file that can be read",
+            "is not a regular file that can be read: it is of another type",
+            "remote exists, and is not a regular file",
+            "FTI_SendFile: /nonexistent/directory is not a directory: create it",
+            "FTI_SendFile: /proc/self/mem was not copied to",
+        ] {
+            assert_eq!(printed.matches(refusal).count(), 6, "{refusal}: {printed}");
+        }
+
+        let command = [program.to_str().unwrap(), remote, &world.results(), ""];
+        let printed = exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}"), 0);
+        for function in ["FTI_GetStageDir", "FTI_SendFile", "FTI_GetStageStatus"] {
+            let refusal = format!("{function}: staging is disabled: set Enable_staging = 1");
+            assert_eq!(printed.matches(&refusal).count(), 6, "{refusal}: {printed}");
+        }
+    }
+}
+
+#[test]
 fn structures_are_saved_and_functions_for_hdf5_fail_with_their_reason() {
     for link in [Link::Shared, Link::Static] {
         let world = World::new();

@@ -35,6 +35,13 @@ extern "C" {
 /* the size of a word of FTI's Reed-Solomon code */
 #define FTI_WORD 16
 
+/* the status of a request of FTI_SendFile */
+#define FTI_SI_FAIL 0x4 /* the file was not copied */
+#define FTI_SI_SCES 0x3 /* the file was copied */
+#define FTI_SI_ACTV 0x2 /* the file is being copied */
+#define FTI_SI_PEND 0x1 /* others are copied before it */
+#define FTI_SI_NINI 0x0 /* there is no such request */
+
 /* levels of messages */
 #define FTI_DBUG 1
 #define FTI_INFO 2
@@ -222,6 +229,21 @@ int FTI_RecoverVarFinalize(void);
 /* In a restart, the first call is FTI_Recover. Any other takes a checkpoint if one is due by the intervals, and then
  * returns FTI_DONE; otherwise FTI_SCES. Collective. */
 int FTI_Snapshot(void);
+
+/* Staging, with Enable_staging = 1 in the configuration file: a thread of the process copies files while the program
+ * computes. Not collective.
+ *
+ * FTI_GetStageDir: the path of a directory on the node, in the cache, for files of this process; FTI_Finalize removes
+ * it. `size`: the bytes of the buffer.
+ *
+ * FTI_SendFile: has the file `local` copied to `remote`, in an existing directory; returns the number of the request,
+ * or FTI_NSCS. The file must not change until it is copied, and is not removed. `remote` has its new content when it is
+ * complete and on disk. FTI_Finalize waits for all requests.
+ *
+ * FTI_GetStageStatus: FTI_SI_*. FTI_SI_SCES and FTI_SI_FAIL are returned once, then FTI_SI_NINI. */
+int FTI_GetStageDir(char *directory, int size);
+int FTI_SendFile(const char *local, const char *remote);
+int FTI_GetStageStatus(int request);
 
 /* The program is finished: the newest checkpoint is copied to the prefix directory, and the job is not relaunched.
  * Collective. Does nothing in a process that was forked from the one that called FTI_Init; all other calls fail

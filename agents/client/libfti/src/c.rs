@@ -21,6 +21,7 @@ use holdfast_variables_c::session::{Saved, Session, SessionError, SessionResult}
 use crate::attributes::AttributeError;
 use crate::configuration::{Configuration, ConfigurationError};
 use crate::refused::Refused;
+use crate::staging::{self, StagingError};
 use crate::types::{DefinitionError, FTIT_type};
 
 /// A checkpoint was taken.
@@ -45,6 +46,8 @@ pub(crate) enum FtiError {
     Definition(#[from] DefinitionError),
     #[error(transparent)]
     Attribute(#[from] AttributeError),
+    #[error(transparent)]
+    Staging(#[from] StagingError),
     #[error(transparent)]
     Refused(#[from] Refused),
     #[error("FTI_InitICP has failed, and no checkpoint was started: its message has the remedy")]
@@ -82,6 +85,7 @@ pub unsafe extern "C" fn holdfast_fti_init(file: *const c_char, rank: c_int, ran
             .map_err(VariablesError::from)
             .map_err(SessionError::from)?;
         let (own, all) = (process.rank.0, process.ranks);
+        let job = process.agent.map(|agent| agent.job).unwrap_or_default();
         let refusal = FtiError::Communicator { rank, ranks, own, all };
         let has_communicator = (rank, ranks) != (-1, -1);
         // All processes of the communicator see this, so that none has to join the run, where it would wait for others.
@@ -99,6 +103,9 @@ pub unsafe extern "C" fn holdfast_fti_init(file: *const c_char, rank: c_int, ran
         *INTERVALS.lock().unwrap_or_else(PoisonError::into_inner) = configuration.intervals;
         if halt.is_none() {
             session.verify_restart()?;
+        }
+        if configuration.staging {
+            staging::enable(&job, own);
         }
         Ok::<_, FtiError>(halt)
     });
@@ -240,6 +247,7 @@ pub extern "C" fn FTI_Snapshot() -> c_int {
 /// Ends the run: the job is finished, and not launched again. Does nothing in a process that was forked from the rank.
 #[unsafe(no_mangle)]
 pub extern "C" fn FTI_Finalize() -> c_int {
+    staging::finish();
     match BOUNDARY.finalize("FTI_Finalize", |session| session.finalize()) {
         Some(()) => SUCCESS,
         None => FAILURE,
@@ -266,7 +274,15 @@ fn taken(function: &str, saved: Option<Option<Saved>>) -> c_int {
     match saved {
         None => FAILURE,
         Some(None) => SUCCESS,
-        Some(Some(saved)) if kept_or_exit(function, &saved) => DONE,
+        Some(Some(saved)) if is_kept(function, &saved) => DONE,
         Some(Some(_)) => FAILURE,
     }
+}
+
+/// True if the checkpoint was kept. Ends the process if a halt condition holds, after its files were copied.
+pub(crate) fn is_kept(function: &str, saved: &Saved) -> bool {
+    if matches!(saved, Saved::Halted(_)) {
+        staging::finish();
+    }
+    kept_or_exit(function, saved)
 }

@@ -44,6 +44,8 @@ const LEVELS: [&str; 4] = ["basic:ckpt_l1", "basic:ckpt_l2", "basic:ckpt_l3", "b
 pub struct Configuration {
     /// The intervals of snapshots; `None` if the file has none.
     pub intervals: Option<SnapshotIntervals>,
+    /// Files are staged.
+    pub staging: bool,
     /// What has no effect, for a person.
     pub notes: Vec<String>,
 }
@@ -57,6 +59,8 @@ pub enum ConfigurationError {
     Syntax(String),
     #[error("{key} of the configuration file is `{value}`, which is not a number")]
     Number { key: &'static str, value: String },
+    #[error("{key} of the configuration file is `{value}`, which is neither 0 nor 1")]
+    Boolean { key: &'static str, value: String },
     /// The program would lose a rank a node.
     #[error(
         "Basic:head of the configuration file is {0}, and there are no head processes: the agents do their work. Set \
@@ -98,7 +102,8 @@ impl Configuration {
         if file.number("basic:ckpt_io")? == Some(HDF5) {
             return Err(ConfigurationError::Hdf5);
         }
-        Ok(Configuration { intervals: file.intervals()?, notes: file.notes()? })
+        let staging = file.boolean("basic:enable_staging")?;
+        Ok(Configuration { intervals: file.intervals()?, staging, notes: file.notes()? })
     }
 }
 
@@ -128,6 +133,16 @@ impl Parameters {
     fn number(&self, key: &'static str) -> Result<Option<i64>, ConfigurationError> {
         let Some((_, value)) = self.0.iter().find(|(known, _)| known == key) else { return Ok(None) };
         integer(unquoted(value)).map(Some).ok_or_else(|| ConfigurationError::Number { key, value: value.clone() })
+    }
+
+    /// As FTI reads it: by the first letter. False if the file does not have it.
+    fn boolean(&self, key: &'static str) -> Result<bool, ConfigurationError> {
+        let Some((_, value)) = self.0.iter().find(|(known, _)| known == key) else { return Ok(false) };
+        match unquoted(value).chars().next() {
+            Some('1' | 'y' | 'Y' | 't' | 'T') => Ok(true),
+            None | Some('0' | 'n' | 'N' | 'f' | 'F') => Ok(false),
+            Some(_) => Err(ConfigurationError::Boolean { key, value: value.clone() }),
+        }
     }
 
     /// Minutes; none below 1, as in FTI.
@@ -172,7 +187,7 @@ impl Parameters {
             notes.push("the section Injection has no effect: libfti injects no errors".to_owned());
         }
         let known = |key: &str| {
-            let read = ["basic:head", "basic:ckpt_io", "basic:keep_last_ckpt"];
+            let read = ["basic:head", "basic:ckpt_io", "basic:keep_last_ckpt", "basic:enable_staging"];
             read.contains(&key) || LEVELS.contains(&key) || OF_THE_JOB.contains(&key) || OTHER.contains(&key)
         };
         let unknown = list(&|key| !known(key));
@@ -270,6 +285,19 @@ mod tests {
             assert_eq!(minutes(value), expected, "{value}");
         }
         assert!(matches!(Configuration::parse("[Basic]\nHead = \"1\"\n"), Err(ConfigurationError::Heads(1))));
+    }
+
+    #[test]
+    fn booleans_are_those_that_fti_reads() {
+        let staging = |value: &str| {
+            Configuration::parse(&format!("[Basic]\nEnable_Staging = {value}\n")).map(|read| read.staging)
+        };
+        for (value, expected) in
+            [("1", true), ("yes", true), ("\"True\"", true), ("0", false), ("no", false), ("", false)]
+        {
+            assert_eq!(staging(value).unwrap(), expected, "{value}");
+        }
+        assert!(staging("2").unwrap_err().to_string().contains("basic:enable_staging"));
     }
 
     #[test]

@@ -10,10 +10,10 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use holdfast_variables_c::boundary::{BOUNDARY, kept_or_exit};
+use holdfast_variables_c::boundary::BOUNDARY;
 use holdfast_variables_c::session::{Saved, Session};
 
-use crate::c::{FAILURE, FtiError, SUCCESS, code};
+use crate::c::{FAILURE, FtiError, SUCCESS, code, is_kept};
 
 /// The last `FTI_InitICP` has failed: what follows must not look like one that was not activated.
 static FAILED: AtomicBool = AtomicBool::new(false);
@@ -50,7 +50,7 @@ pub extern "C" fn FTI_FinalizeICP() -> c_int {
         }
     });
     match completed {
-        Some(saved) if kept_or_exit("FTI_FinalizeICP", &saved) => SUCCESS,
+        Some(saved) if is_kept("FTI_FinalizeICP", &saved) => SUCCESS,
         _ => FAILURE,
     }
 }

@@ -8,6 +8,7 @@
 //! * [`types`]: the types of elements, and structures;
 //! * [`attributes`]: identifiers, names and shapes of variables;
 //! * [`incremental`]: checkpoints whose variables are added one by one;
+//! * [`staging`]: files of the program that a thread copies;
 //! * [`refused`]: functions that fail, because they are about HDF5 files or injected errors;
 //! * [`c`]: the other functions, on top of the session of [`holdfast_variables_c`]: a program may also call the
 //!   functions of `holdfast.h`, which the library contains.
@@ -17,10 +18,12 @@ pub mod c;
 pub mod configuration;
 pub mod incremental;
 pub mod refused;
+pub mod staging;
 pub mod types;
 
 pub use attributes::*;
 pub use c::*;
 pub use incremental::*;
 pub use refused::*;
+pub use staging::*;
 pub use types::*;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
+use std::path::PathBuf;
 
 use holdfast_boundary::{ArgumentError, Halt};
 use holdfast_client::variables::{
@@ -405,6 +406,11 @@ impl Session {
     pub fn should_exit(&mut self) -> SessionResult<bool> {
         self.calls_should_exit = true;
         Ok(self.variables()?.client().should_exit().map_err(VariablesError::from)?)
+    }
+
+    /// An empty directory on the node for files of this process; see [`Client::workspace`].
+    pub fn workspace(&mut self) -> SessionResult<PathBuf> {
+        Ok(self.variables()?.client().workspace().map_err(VariablesError::from)?)
     }
 
     /// The client, for calls without variables.
