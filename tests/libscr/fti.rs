@@ -129,14 +129,8 @@ fn snapshots_recover_and_have_the_intervals_of_the_configuration_file_or_else_of
 }
 
 #[test]
-fn head_processes_and_other_communicators_are_refused_on_all_ranks(world: &World) {
+fn other_communicators_are_refused_on_all_ranks(world: &World) {
     let program = compile(world, Link::Shared);
-    let heads = configuration(world, "[Basic]\nHead = 1\n");
-    let mut alone = Command::new(&program);
-    let alone = quiet(&mut alone).args(["1", &world.results(), &heads]);
-    let refused = output(&alone.env("HOLDFAST_RANK", "0").env("HOLDFAST_RANKS", "6").output().unwrap());
-    assert!(refused.contains("/nonexistent/config.fti") && refused.contains("no head processes"), "{refused}");
-
     let command = [program.to_str().unwrap(), "0", &world.results(), ""];
     let ran = world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}");
     let printed = output(&ran);
@@ -248,6 +242,62 @@ fn variables_are_found_by_their_identifiers_in_a_restart_and_their_attributes_ar
             assert!(of("mesh").get("name").is_none());
         }
     }
+}
+
+/// The ranks 0, 2 and 4 are the heads of three nodes.
+#[test]
+fn head_processes_end_with_the_run_and_the_application_restarts_after_a_node_loss() {
+    for (link, mode, faults) in
+        [(Link::Shared, &[][..], "{node: 1, during: encode, checkpoint: 6}"), (Link::Static, &["s"][..], "")]
+    {
+        let world = World::new();
+        let compiler = ["cc", &without_mpi(), &with_variables()];
+        let program = world.compile_for(FTI, &compiler, &[&program_source("fti_heads.c")], link);
+        let file = configuration(&world, "[Basic]\nHead = 1\n");
+        let results = world.results();
+        let command = [&[program.to_str().unwrap(), "8", &results, &file], mode].concat();
+        let source = format!("{SOURCE}, variables: {{snapshots: {{local: 1ms, parity: 3ms}}}}");
+        let printed = exits_with(&world.run_on(5, "", &command, &source, faults, ""), 0);
+        for (rank, of_run) in [1, 3, 5].into_iter().enumerate() {
+            let rank = rank as u32;
+            let restarted = if faults.is_empty() { 0 } else { 5 };
+            assert_eq!(world.result(of_run), format!("{rank} {} {restarted}", sum(rank, 8)), "{printed}");
+        }
+        for head in [0, 2, 4] {
+            assert!(!world.result_path(head).exists(), "FTI_Init has returned in head process {head}: {printed}");
+        }
+        assert!(printed.contains("compiled with an older fti.h"), "{printed}");
+        if mode.is_empty() {
+            let files = fs::read_dir(world.path().join("prefix/scr.current")).unwrap().flatten();
+            let names: Vec<String> = files.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+            let of_ranks = (0..6).map(|rank| names.contains(&format!("Ckpt8-Rank{rank}.fti")));
+            assert_eq!(of_ranks.collect::<Vec<_>>(), [false, true, false, true, false, true], "{names:?}");
+        }
+    }
+}
+
+#[test]
+fn head_processes_return_to_the_program_if_they_are_kept_alive(world: &World) {
+    let compiler = ["cc", &without_mpi(), &with_variables()];
+    let program = world.compile_for(FTI, &compiler, &[&program_source("fti_heads.c")], Link::Shared);
+    let file = configuration(world, "[Basic]\nHead = 1\nKeep_heads_alive = 1\n");
+    let command = [program.to_str().unwrap(), "3", &world.results(), &file];
+    exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}"), 0);
+    for rank in 0..6 {
+        let expected = if rank % 2 == 0 { "head".to_owned() } else { format!("{} {} 0", rank / 2, sum(rank / 2, 3)) };
+        assert_eq!(world.result(rank), expected);
+    }
+}
+
+#[test]
+fn a_head_process_needs_another_rank_on_its_node(world: &World) {
+    let compiler = ["cc", &without_mpi(), &with_variables()];
+    let program = world.compile_for(FTI, &compiler, &[&program_source("fti_heads.c")], Link::Shared);
+    let file = configuration(world, "[Basic]\nHead = 1\n");
+    let command = [program.to_str().unwrap(), "3", &world.results(), &file];
+    let ran = world.run_on(3, "ranks: 5,", &command, SOURCE, "", "relaunch: {attempts: 0}");
+    let printed = output(&ran);
+    assert!(!ran.status.success() && printed.contains("has one rank, which would be its head process"), "{printed}");
 }
 
 #[test]
@@ -368,6 +418,28 @@ fn runs_in_mpi(mpi: &str, compiler: &str, module: &[&Path], language: &str, name
 fn c_program_of_the_page_runs_in_mpi_and_restarts_after_node_loss() {
     let ran = runs_in_mpi("MPICH", "mpicc.mpich", &[], "c", "heat.c");
     assert!(ran.status.success() && output(&ran).contains("6 ranks: 106050000"), "{}", output(&ran));
+}
+
+/// Every second rank belongs to the application.
+#[test]
+fn programs_of_the_page_run_in_mpi_with_head_processes() {
+    let module = FTI.include("fti.f90");
+    for (compiler, module, language, name) in
+        [("mpicc.mpich", &[][..], "c", "heat.c"), ("mpif90.mpich", &[module.as_path()][..], "fortran", "heat.f90")]
+    {
+        needs(compiler);
+        let world = World::new();
+        let file = configuration(&world, "[Basic]\nHead = 1\n");
+        let source = world.program_of_page("docs/libfti.md", language, name);
+        let text = fs::read_to_string(&source).unwrap();
+        // The C program has the file as an argument.
+        fs::write(&source, text.replace("FTI_Init('', world", &format!("FTI_Init('{file}', world"))).unwrap();
+        let sources: Vec<&Path> = module.iter().copied().chain([source.as_path()]).collect();
+        let program = world.compile_for(FTI, &[compiler], &sources, Link::Shared);
+        let faults = "{node: 1, during: encode, checkpoint: 3}";
+        let ran = world.run_on(4, "", &[program.to_str().unwrap(), &file], SOURCE, faults, "");
+        assert!(ran.status.success() && output(&ran).contains("3 ranks: 30300000"), "{}", output(&ran));
+    }
 }
 
 /// Its daemons share a host name, and two ranks of each node the names of what they share.

@@ -26,7 +26,7 @@ program main
 
   integer, target :: step
   integer, pointer :: protected_step
-  integer :: world, error, status, steps, restarted, i, unit
+  integer :: world, error, status, id, steps, restarted, i, unit
   integer(int32) :: bytes
   integer(int64) :: long_bytes
   integer(int64), target :: total
@@ -38,7 +38,7 @@ program main
   complex(real64), allocatable, target :: double_complex(:)
   logical, target :: flag(3)
   character(7), target :: text(2)
-  integer, target :: matrix(4, 4)
+  integer, target :: matrix(4, 4), values(3, 2)
   type(FTI_type) :: particle_type
   type(c_ptr) :: address
   type(particle), pointer :: particles(:)
@@ -96,6 +96,28 @@ program main
   call expect(error == FTI_NSCS, 'elements that are not contiguous')
 
   call FTI_Status(status)
+  call FTI_getIDFromString('values', i)
+  call expect((i == -1) .eqv. (status == 0), 'FTI_getIDFromString')
+  call FTI_setIDFromString('values', id)
+  call expect(id > 12 .and. (status == 0 .or. i == id), 'FTI_setIDFromString')
+  call FTI_Protect(id, values, error)
+  call FTI_SetAttribute(id, 'values of the steps', FTI_ATTRIBUTE_NAME, error)
+  call expect(error == FTI_SCES, 'a name')
+  call FTI_SetAttribute(id, shape(values), FTI_ATTRIBUTE_DIM, error)
+  call expect(error == FTI_SCES, 'a shape of integer(4)')
+  call FTI_SetAttribute(id, int(shape(values), int64), FTI_ATTRIBUTE_DIM, error)
+  call expect(error == FTI_SCES, 'a shape of integer(8)')
+  call FTI_SetAttribute(id, 'values', FTI_ATTRIBUTE_DIM, error)
+  call expect(error == FTI_NSCS, 'a name for a shape')
+  call FTI_SetAttribute(id, [4, -1], FTI_ATTRIBUTE_DIM, error)
+  call expect(error == FTI_NSCS, 'a negative shape')
+  call FTI_RecoverVarInit(error)
+  call expect(error == FTI_SCES, 'FTI_RecoverVarInit')
+  call FTI_RecoverVar(id, error)
+  call expect(error == FTI_SCES .and. (status == 0 .or. all(values == 7)), 'FTI_RecoverVar')
+  call FTI_RecoverVarFinalize(error)
+  call expect(error == FTI_SCES, 'FTI_RecoverVarFinalize')
+  values = 7
   call FTI_GetStoredSize(11, bytes)
   call FTI_GetStoredSize(11, long_bytes)
   call expect(bytes == long_bytes, 'FTI_GetStoredSize')
@@ -125,8 +147,12 @@ program main
     particles(step + 1) = particle([step*1d0, step/3d0], step)
     call FTI_Protect(11, address, int(step + 1, int64), particle_type, error)
     call expect(error == FTI_SCES, 'an address, and a count of integer(8)')
-    call FTI_Checkpoint(step, 3, error)
-    call expect(error == FTI_DONE, 'FTI_Checkpoint')
+    if (mod(step, 2) == 0) then
+      call FTI_Checkpoint(step, 3, error)
+      call expect(error == FTI_DONE, 'FTI_Checkpoint')
+    else
+      call incremental_checkpoint
+    end if
   end do
   call FTI_Snapshot(error)
   call expect(error == FTI_SCES, 'no snapshot is due')
@@ -147,6 +173,24 @@ contains
     if (holds) return
     print '(3a)', 'fti.f90: ', what, ' failed'
     call exit(1)
+  end subroutine
+
+  ! All variables, the last one first.
+  subroutine incremental_checkpoint
+    call FTI_InitICP(step, 3, .true., error)
+    call expect(error == FTI_SCES, 'FTI_InitICP')
+    call FTI_AddVarICP(id, error)
+    call expect(error == FTI_SCES, 'FTI_AddVarICP')
+    do i = 11, 1, -1
+      call FTI_AddVarICP(i, error)
+      call expect(error == FTI_SCES, 'FTI_AddVarICP')
+    end do
+    call FTI_FinalizeICP(error)
+    call expect(error == FTI_SCES, 'FTI_FinalizeICP')
+    call FTI_InitICP(step, 3, .false., error)
+    call expect(error == FTI_SCES, 'FTI_InitICP that is not activated')
+    call FTI_FinalizeICP(error)
+    call expect(error == FTI_SCES, 'FTI_FinalizeICP without a checkpoint')
   end subroutine
 
   integer function this_rank()

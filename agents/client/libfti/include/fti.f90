@@ -5,7 +5,8 @@
 !
 ! Not here, and refused by the compiler: FTI_InitComplexType, FTI_AddSimpleField, FTI_AddComplexField.
 module FTI
-  use, intrinsic :: iso_c_binding, only: c_bool, c_char, c_int, c_int64_t, c_loc, c_long, c_null_char, c_null_ptr, c_ptr, c_associated
+  use, intrinsic :: iso_c_binding, only: c_associated, c_bool, c_char, c_int, c_int64_t, c_loc, c_long, &
+      c_null_char, c_null_ptr, c_ptr
   use, intrinsic :: iso_fortran_env, only: error_unit, int8, int16, int32, int64, real32, real64
   implicit none
   private
@@ -20,6 +21,7 @@ module FTI
   integer, parameter, public :: FTI_SCES = 0
   integer, parameter, public :: FTI_NSCS = -1
   integer, parameter, public :: FTI_NREC = -2
+  integer, parameter, public :: FTI_HEAD = 2
 
   ! flag of FTI_SetAttribute
   integer, parameter, public :: FTI_ATTRIBUTE_NAME = 1
@@ -62,11 +64,19 @@ module FTI
   end interface
 
   interface
-    integer(c_int) function c_init(configuration, rank, ranks) bind(c, name='holdfast_fti_init')
+    integer(c_int) function c_start(configuration, rank, ranks, role) bind(c, name='holdfast_fti_start')
       import :: c_char, c_int
       character(kind=c_char), intent(in) :: configuration(*)
       integer(c_int), value :: rank, ranks
+      integer(c_int), intent(out) :: role
     end function
+    integer(c_int) function c_serve() bind(c, name='holdfast_fti_serve')
+      import :: c_int
+    end function
+    subroutine c_exit(status) bind(c, name='exit')
+      import :: c_int
+      integer(c_int), value :: status
+    end subroutine
     integer(c_int) function c_status() bind(c, name='FTI_Status')
       import :: c_int
     end function
@@ -143,13 +153,15 @@ module FTI
 
 contains
 
-  ! The communicator is unchanged: there are no head processes.
+  ! With Head = 1 in the file, global_comm becomes the communicator of the application. In a head process, FTI_Init ends
+  ! the process at the end of the run, or returns FTI_HEAD with Keep_heads_alive = 1. Otherwise it is unchanged.
   subroutine FTI_Init(config_file, global_comm, err)
     character(*), intent(in) :: config_file
     integer, intent(inout) :: global_comm
     integer, intent(out) :: err
-    integer :: rank, ranks
-    external :: MPI_Comm_rank, MPI_Comm_size
+    integer :: rank, ranks, part, error
+    integer(c_int) :: role
+    external :: MPI_Comm_rank, MPI_Comm_size, MPI_Comm_split, MPI_Finalize
     err = FTI_NSCS
     call MPI_Comm_rank(global_comm, rank, err)
     if (err == 0) call MPI_Comm_size(global_comm, ranks, err)
@@ -157,7 +169,19 @@ contains
       err = FTI_NSCS
       return
     end if
-    err = c_init(trim(config_file)//c_null_char, int(rank, c_int), int(ranks, c_int))
+    err = c_start(trim(config_file)//c_null_char, int(rank, c_int), int(ranks, c_int), role)
+    if (err /= FTI_SCES .or. role == 0) return
+    call MPI_Comm_split(global_comm, int(role), rank, part, error)
+    if (error /= 0) then
+      err = FTI_NSCS
+      return
+    end if
+    global_comm = part
+    if (role == 1) return
+    err = c_serve()
+    if (err == FTI_HEAD) return
+    call MPI_Finalize(error)
+    call c_exit(0_c_int)
   end subroutine
 
   subroutine FTI_Status(status)

@@ -29,6 +29,7 @@ extern "C" {
 #define FTI_SCES 0  /* success */
 #define FTI_NSCS (-1) /* failure */
 #define FTI_NREC (-2) /* the recovery failed */
+#define FTI_HEAD 2    /* this is a head process, and the run has ended */
 
 /* the size of buffers in FTI's programs */
 #define FTI_BUFS 256
@@ -48,7 +49,7 @@ extern "C" {
 #define FTI_WARN 3
 #define FTI_EROR 4
 
-/* what processes tell the head process of their node; there are none, and no process receives it */
+/* what processes tell the head process of their node in FTI; here no process receives it */
 #define FTI_BASE 990
 #define FTI_CKTW 991
 #define FTI_XORW 992
@@ -126,22 +127,47 @@ extern FTIT_type FTI_SFLT; /* float */
 extern FTIT_type FTI_DBLE; /* double */
 extern FTIT_type FTI_LDBE; /* long double */
 
-/* The processes of the application: all, as there are no head processes. */
-#define FTI_COMM_WORLD MPI_COMM_WORLD
+/* The processes of the application, after FTI_Init; in a head process, the head processes. */
+#define FTI_COMM_WORLD (*(MPI_Comm *)holdfast_fti_communicator())
 
 /* Of the library, for FTI_Init. */
+void *holdfast_fti_communicator(void);
 int holdfast_fti_init(const char *configuration, int rank, int ranks);
+int holdfast_fti_start(const char *configuration, int rank, int ranks, int *role);
+int holdfast_fti_serve(void);
 
 /* Joins the run. In a restart, checkpoints of which a file is damaged are dropped here. `configuration`: FTI's file, of
  * which the intervals Ckpt_L1 to Ckpt_L4 take effect; NULL for none. `communicator`: MPI_COMM_WORLD, or one with the
- * same ranks; otherwise it fails on all ranks, and can be called again. Collective. */
+ * same ranks; otherwise it fails on all ranks, and can be called again. Collective.
+ *
+ * With Head = 1 in the file, the first rank of each node is its head process. There, FTI_Init does not return: it calls
+ * MPI_Finalize at the end of the run, and ends the process with exit code 0. With Keep_heads_alive = 1 it returns
+ * FTI_HEAD instead. */
 static __inline int FTI_Init(const char *configuration, MPI_Comm communicator)
 {
-    int rank, ranks;
+    int rank, ranks, role, served;
     if (MPI_Comm_rank(communicator, &rank) != MPI_SUCCESS || MPI_Comm_size(communicator, &ranks) != MPI_SUCCESS) {
         return FTI_NSCS;
     }
-    return holdfast_fti_init(configuration, rank, ranks);
+    if (holdfast_fti_start(configuration, rank, ranks, &role) != FTI_SCES) {
+        return FTI_NSCS;
+    }
+    if (role == 0) {
+        FTI_COMM_WORLD = communicator;
+        return FTI_SCES;
+    }
+    if (MPI_Comm_split(communicator, role, rank, &FTI_COMM_WORLD) != MPI_SUCCESS) {
+        return FTI_NSCS;
+    }
+    if (role == 1) {
+        return FTI_SCES;
+    }
+    served = holdfast_fti_serve();
+    if (served != FTI_HEAD) {
+        MPI_Finalize();
+        exit(0);
+    }
+    return served;
 }
 
 /* 1 if there is a checkpoint to recover from, else 0. */

@@ -16,10 +16,11 @@ use holdfast_boundary::c::text;
 use holdfast_client::variables::{SnapshotIntervals, VariablesError};
 use holdfast_client::{ClientError, Environment};
 use holdfast_variables_c::boundary::{BOUNDARY, kept_or_exit};
+use holdfast_variables_c::heads::Role;
 use holdfast_variables_c::session::{Saved, Session, SessionError, SessionResult};
 
 use crate::attributes::AttributeError;
-use crate::configuration::{Configuration, ConfigurationError};
+use crate::configuration::{Configuration, ConfigurationError, Heads};
 use crate::refused::Refused;
 use crate::staging::{self, StagingError};
 use crate::types::{DefinitionError, FTIT_type};
@@ -57,6 +58,11 @@ pub(crate) enum FtiError {
          MPI_COMM_WORLD, and start all its processes by `holdfast run`"
     )]
     Communicator { rank: c_int, ranks: c_int, own: u32, all: u32 },
+    #[error(
+        "Basic:head of the configuration file is 1, and the program was compiled with an older fti.h or fti.f90, which \
+         cannot separate head processes: compile it again, or set it to 0"
+    )]
+    OldHeader,
     #[error("{0} elements: the number is negative")]
     Count(c_long),
     #[error("the type was not initialised by FTI_InitType: {0} bytes")]
@@ -70,16 +76,37 @@ pub(crate) fn code(function: &str, work: impl FnOnce(&mut Session) -> Result<(),
 }
 
 /// Joins the run; called by `FTI_Init` of the header with the place of this process in its communicator. Without a
-/// communicator both numbers are -1.
+/// communicator both numbers are -1. For programs without head processes: headers before that of this version call it.
 ///
 /// # Safety
 /// `file` is null (no configuration file) or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn holdfast_fti_init(file: *const c_char, rank: c_int, ranks: c_int) -> c_int {
-    let halt = BOUNDARY.call("FTI_Init", |session| {
+    // SAFETY: the caller's promise.
+    match unsafe { initialise(file, rank, ranks, false) } {
+        Some(_) => SUCCESS,
+        None => FAILURE,
+    }
+}
+
+/// Joins the run; returns the role of this process, and the head processes that the configuration file wants. `None`
+/// after an error. `separates_heads`: the caller separates them from the application.
+///
+/// # Safety
+/// As [`holdfast_fti_init`].
+pub(crate) unsafe fn initialise(
+    file: *const c_char,
+    rank: c_int,
+    ranks: c_int,
+    separates_heads: bool,
+) -> Option<(Role, Option<Heads>)> {
+    let initialised = BOUNDARY.call("FTI_Init", |session| {
         // SAFETY: the caller's promise.
         let file = unsafe { text(file) }?.filter(|file| !file.is_empty());
         let configuration = file.map(|file| Configuration::read(Path::new(&file))).transpose()?.unwrap_or_default();
+        if configuration.heads.is_some() && !separates_heads {
+            return Err(FtiError::OldHeader);
+        }
         let process = Environment::from_environment()
             .map_err(ClientError::from)
             .map_err(VariablesError::from)
@@ -101,18 +128,19 @@ pub unsafe extern "C" fn holdfast_fti_init(file: *const c_char, rank: c_int, ran
             configuration.notes.iter().for_each(|note| BOUNDARY.note(&format!("FTI_Init: {note}")));
         }
         *INTERVALS.lock().unwrap_or_else(PoisonError::into_inner) = configuration.intervals;
+        let has_heads = configuration.heads.is_some() && halt.is_none();
+        let role = if has_heads { session.separate_heads()? } else { Role::Alone };
         if halt.is_none() {
             session.verify_restart()?;
         }
         if configuration.staging {
             staging::enable(&job, own);
         }
-        Ok::<_, FtiError>(halt)
+        Ok::<_, FtiError>((role, configuration.heads, halt))
     });
-    match halt {
-        None => FAILURE,
-        Some(None) => SUCCESS,
-        Some(Some(halt)) => BOUNDARY.exit(&halt),
+    match initialised? {
+        (role, heads, None) => Some((role, heads)),
+        (_, _, Some(halt)) => BOUNDARY.exit(&halt),
     }
 }
 

@@ -44,10 +44,19 @@ const LEVELS: [&str; 4] = ["basic:ckpt_l1", "basic:ckpt_l2", "basic:ckpt_l3", "b
 pub struct Configuration {
     /// The intervals of snapshots; `None` if the file has none.
     pub intervals: Option<SnapshotIntervals>,
+    /// One process of each node is its head.
+    pub heads: Option<Heads>,
     /// Files are staged.
     pub staging: bool,
     /// What has no effect, for a person.
     pub notes: Vec<String>,
+}
+
+/// The head processes of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// `FTI_Init` returns in them at the end of the run; otherwise it ends them.
+    pub kept_alive: bool,
 }
 
 /// Why a file cannot be used.
@@ -61,11 +70,7 @@ pub enum ConfigurationError {
     Number { key: &'static str, value: String },
     #[error("{key} of the configuration file is `{value}`, which is neither 0 nor 1")]
     Boolean { key: &'static str, value: String },
-    /// The program would lose a rank a node.
-    #[error(
-        "Basic:head of the configuration file is {0}, and there are no head processes: the agents do their work. Set \
-         it to 0, and start one rank less a node"
-    )]
+    #[error("Basic:head of the configuration file is {0}: set it to 1, for one head process a node, or to 0")]
     Heads(i64),
     #[error(
         "Basic:ckpt_io of the configuration file is 5 (HDF5), and checkpoints are FTI-FF files: set it to 3, and read \
@@ -95,15 +100,17 @@ impl Configuration {
     /// It cannot be parsed, or requires what does not exist.
     pub fn parse(text: &str) -> Result<Self, ConfigurationError> {
         let file = Parameters::parse(text)?;
-        let heads = file.number("basic:head")?.unwrap_or(0);
-        if heads != 0 {
-            return Err(ConfigurationError::Heads(heads));
-        }
+        let kept_alive = file.boolean("basic:keep_heads_alive")?;
+        let heads = match file.number("basic:head")?.unwrap_or(0) {
+            0 => None,
+            1 => Some(Heads { kept_alive }),
+            other => return Err(ConfigurationError::Heads(other)),
+        };
         if file.number("basic:ckpt_io")? == Some(HDF5) {
             return Err(ConfigurationError::Hdf5);
         }
         let staging = file.boolean("basic:enable_staging")?;
-        Ok(Configuration { intervals: file.intervals()?, staging, notes: file.notes()? })
+        Ok(Configuration { intervals: file.intervals()?, heads, staging, notes: file.notes()? })
     }
 }
 
@@ -180,6 +187,9 @@ impl Parameters {
         if self.number("basic:keep_last_ckpt")? == Some(0) {
             notes.push("Basic:keep_last_ckpt has no effect: the newest checkpoint is kept on the prefix".to_owned());
         }
+        if self.number("basic:head")?.is_none_or(|heads| heads == 0) && self.boolean("basic:keep_heads_alive")? {
+            notes.push("Basic:keep_heads_alive has no effect: there are no head processes (Basic:head)".to_owned());
+        }
         if self.number("restart:failure")?.is_some_and(|failure| failure != 0) {
             notes.push("the section Restart has no effect: the run finds its newest checkpoint itself".to_owned());
         }
@@ -187,7 +197,13 @@ impl Parameters {
             notes.push("the section Injection has no effect: libfti injects no errors".to_owned());
         }
         let known = |key: &str| {
-            let read = ["basic:head", "basic:ckpt_io", "basic:keep_last_ckpt", "basic:enable_staging"];
+            let read = [
+                "basic:head",
+                "basic:ckpt_io",
+                "basic:keep_last_ckpt",
+                "basic:enable_staging",
+                "basic:keep_heads_alive",
+            ];
             read.contains(&key) || LEVELS.contains(&key) || OF_THE_JOB.contains(&key) || OTHER.contains(&key)
         };
         let unknown = list(&|key| !known(key));
@@ -284,7 +300,7 @@ mod tests {
         for (value, expected) in read {
             assert_eq!(minutes(value), expected, "{value}");
         }
-        assert!(matches!(Configuration::parse("[Basic]\nHead = \"1\"\n"), Err(ConfigurationError::Heads(1))));
+        assert!(matches!(Configuration::parse("[Basic]\nHead = \"2\"\n"), Err(ConfigurationError::Heads(2))));
     }
 
     #[test]
@@ -301,6 +317,15 @@ mod tests {
     }
 
     #[test]
+    fn head_processes_end_with_the_run_or_return_to_the_program() {
+        let heads = |text: &str| Configuration::parse(&format!("[Basic]\n{text}\n")).unwrap();
+        assert_eq!(heads("Head = 1").heads, Some(Heads { kept_alive: false }));
+        assert_eq!(heads("Head = 1\nKeep_heads_alive = 1").heads, Some(Heads { kept_alive: true }));
+        let none = heads("Head = 0\nKeep_heads_alive = 1");
+        assert!(none.heads.is_none() && none.notes.concat().contains("keep_heads_alive"), "{none:?}");
+    }
+
+    #[test]
     fn files_in_other_encodings_than_utf8_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.fti");
@@ -310,9 +335,9 @@ mod tests {
     }
 
     #[test]
-    fn head_processes_hdf5_and_invalid_numbers_are_refused() {
+    fn several_heads_a_node_hdf5_and_invalid_numbers_are_refused() {
         assert!(matches!(Configuration::parse("[Basic]\nckpt_io = 5\n"), Err(ConfigurationError::Hdf5)));
-        assert!(matches!(Configuration::parse("[Basic]\nHead = 1\n"), Err(ConfigurationError::Heads(1))));
+        assert!(matches!(Configuration::parse("[Basic]\nHead = 2\n"), Err(ConfigurationError::Heads(2))));
         let error = Configuration::parse("[Basic]\nCkpt_L3 = often\n").unwrap_err().to_string();
         assert!(error.contains("basic:ckpt_l3") && error.contains("often"), "{error}");
         let missing = Configuration::read(Path::new("/nonexistent/config.fti")).unwrap_err().to_string();

@@ -9,6 +9,7 @@
 //! * [`attributes`]: identifiers, names and shapes of variables;
 //! * [`incremental`]: checkpoints whose variables are added one by one;
 //! * [`staging`]: files of the program that a thread copies;
+//! * [`heads`]: head processes;
 //! * [`refused`]: functions that fail, because they are about HDF5 files or injected errors;
 //! * [`c`]: the other functions, on top of the session of [`holdfast_variables_c`]: a program may also call the
 //!   functions of `holdfast.h`, which the library contains.
@@ -16,6 +17,7 @@
 pub mod attributes;
 pub mod c;
 pub mod configuration;
+pub mod heads;
 pub mod incremental;
 pub mod refused;
 pub mod staging;
@@ -23,6 +25,7 @@ pub mod types;
 
 pub use attributes::*;
 pub use c::*;
+pub use heads::*;
 pub use incremental::*;
 pub use refused::*;
 pub use staging::*;

@@ -27,6 +27,7 @@ pub struct Description {
     /// The text by which the program finds the variable's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identifier: Option<String>,
+    /// For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Elements along each dimension, the one that is contiguous in memory first.

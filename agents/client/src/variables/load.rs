@@ -26,6 +26,8 @@ struct Opened {
 enum Content {
     /// Its own file, of this id of the program.
     Own { path: PathBuf, id: u32, file: Box<Checkpoint> },
+    /// Nothing: it has no variables.
+    Nothing,
     /// Parts of the files of other ranks.
     Placed(Survey, Vec<(VariableId, Origin)>),
 }
@@ -98,7 +100,7 @@ impl Variables {
         self.client.check_process("verify_restart")?;
         let mut dropped = Vec::new();
         while let Some(checkpoint) = self.client.have_restart().filter(|_| self.others.is_none()) {
-            let intact = self.intact_file();
+            let intact = if self.is_idle { Ok(()) } else { self.intact_file().map(drop) };
             let all = self.client.allgather(&[u8::from(intact.is_ok())])?;
             if all.iter().all(|part| *part == [1]) {
                 self.verified = Some(checkpoint);
@@ -106,7 +108,7 @@ impl Variables {
             }
             self.client.start_restart()?;
             match intact {
-                Ok(_) => self.client.complete_restart(true)?,
+                Ok(()) => self.client.complete_restart(true)?,
                 Err(reason) => self.client.refuse_restart(&reason)?,
             };
             dropped.push(checkpoint);
@@ -178,6 +180,10 @@ impl Variables {
         checkpoint: CheckpointId,
         accepts: &impl Fn(&[VariableId], &[VariableId]) -> bool,
     ) -> Result<(Result<(), String>, Result<Option<Opened>>)> {
+        if self.is_idle {
+            let (absent, unclaimed) = (Vec::new(), Vec::new());
+            return Ok((Ok(()), Ok(Some(Opened { content: Content::Nothing, absent, unclaimed }))));
+        }
         let Some(survey) = self.others.clone() else {
             return Ok(match self.intact_unless_verified(checkpoint) {
                 Ok((path, id)) => (Ok(()), self.open(checkpoint, &path, id, accepts).map(Some)),
@@ -284,6 +290,7 @@ impl Variables {
                 self.load_own(checkpoint, &path, &file)?;
                 Some(id)
             }
+            Content::Nothing => None,
             Content::Placed(survey, variables) => match &*survey {
                 Ok(others) => {
                     self.load_placed(checkpoint, others, &variables)?;

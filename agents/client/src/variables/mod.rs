@@ -98,6 +98,8 @@ pub struct Variables {
     /// The checkpoint whose variables are being added.
     started: Option<Started>,
     descriptions: Descriptions,
+    /// This rank has no variables: it only takes part in collective calls.
+    is_idle: bool,
     /// The checkpoint to restart from, if another number of ranks wrote it.
     others: Option<Survey>,
     /// The checkpoint to restart from whose files are intact on all ranks.
@@ -163,6 +165,7 @@ impl Variables {
             write_error: None,
             started: None,
             descriptions: Descriptions::default(),
+            is_idle: false,
             others: None,
             verified: None,
         };
@@ -188,6 +191,27 @@ impl Variables {
     /// False if `SCR_ENABLE=0` disables the API.
     pub fn enabled(&self) -> bool {
         self.client.enabled()
+    }
+
+    /// This rank has no variables, and writes no files: it only takes part in the collective calls of the others, with
+    /// the same arguments.
+    pub fn set_idle(&mut self) {
+        self.is_idle = true;
+    }
+
+    /// True if another number of ranks wrote the checkpoint to restart from.
+    pub fn is_of_other_ranks(&self) -> bool {
+        self.others.is_some()
+    }
+
+    /// The program's id of the last checkpoint: the next snapshot has the one after it.
+    pub fn last_id(&self) -> u32 {
+        self.last
+    }
+
+    /// The next snapshot has the id after this one, as on the other ranks.
+    pub fn set_last_id(&mut self, last: u32) {
+        self.last = last;
     }
 
     /// What the last checkpoint of this rank has cost.

@@ -61,15 +61,7 @@ impl Variables {
     /// # Errors
     /// As [`Variables::checkpoint`]. No checkpoint was started then.
     pub fn start_checkpoint(&mut self, id: u32, level: Level) -> Result<(), VariablesError> {
-        self.expect_none_started()?;
-        if self.protected.is_empty() {
-            return Err(VariablesError::NoVariables);
-        }
-        if i32::try_from(id).is_err() {
-            return Err(VariablesError::CheckpointId { id });
-        }
-        // A forked process must not link the files of the rank.
-        self.client.check_process("checkpoint")?;
+        self.check_start(id)?;
         self.files.link();
         let mirrored = self.client.start_level(level, id)?;
         let partner_size = match level {
@@ -94,6 +86,22 @@ impl Variables {
         self.started = Some(Started { id, file, sizes, missing });
         self.last = id;
         Ok(())
+    }
+
+    /// Whether a checkpoint of this id can be started, as far as this rank knows. Not collective.
+    ///
+    /// # Errors
+    /// As [`Variables::start_checkpoint`].
+    pub fn check_start(&self, id: u32) -> Result<(), VariablesError> {
+        self.expect_none_started()?;
+        if self.protected.is_empty() && !self.is_idle {
+            return Err(VariablesError::NoVariables);
+        }
+        if i32::try_from(id).is_err() {
+            return Err(VariablesError::CheckpointId { id });
+        }
+        // A forked process must not link the files of the rank.
+        Ok(self.client.check_process("checkpoint")?)
     }
 
     /// Writes the current content of a variable into the checkpoint that was started. Not collective.
@@ -193,7 +201,8 @@ impl Variables {
         // Variables that are too large for a file are refused when it is written.
         let size =
             file_size(self.layout(), self.files.newest().as_deref(), &Source(&self.protected).variables()).unwrap_or(0);
-        let own = mirrored.map(|place| MirroredFile { group: place.group, index: place.index, size });
+        let own = mirrored.filter(|_| !self.is_idle);
+        let own = own.map(|place| MirroredFile { group: place.group, index: place.index, size });
         let all = self.client.allgather(&own.map(MirroredFile::to_bytes).unwrap_or_default())?;
         let left =
             mirrored.map(|place| (place.group, place.index.checked_sub(1).unwrap_or(place.size.saturating_sub(1))));
@@ -209,14 +218,15 @@ impl Variables {
         }
     }
 
-    /// Opens this rank's files of the checkpoint that was started; `None` if nothing is kept: there is no agent.
+    /// Opens this rank's files of the checkpoint that was started; `None` if nothing is kept: there is no agent, or this
+    /// rank has no variables.
     fn open_own_file(
         &mut self,
         id: u32,
         partner_size: Option<u64>,
         sizes: &[(i32, u64)],
     ) -> Result<Option<(PathBuf, OpenCheckpoint)>, VariablesError> {
-        if !self.client.enabled() {
+        if !self.client.enabled() || self.is_idle {
             return Ok(None);
         }
         self.write_descriptions(id)?;

@@ -6,4 +6,5 @@
 
 pub mod boundary;
 pub mod c;
+pub mod heads;
 pub mod session;

@@ -10,6 +10,8 @@ use holdfast_client::variables::{
 };
 use holdfast_client::{CheckpointId, Client};
 
+use crate::heads::{Command, Role};
+
 /// The state of the library in this process.
 #[derive(Debug, Default)]
 pub struct Session {
@@ -25,6 +27,8 @@ pub struct Session {
     protected: BTreeMap<i32, Protected>,
     /// The bytes of the variables in the newest checkpoint of this process.
     saved: BTreeMap<i32, u64>,
+    /// Whether there are head processes, and this is one.
+    role: Role,
     /// The program has called `holdfast_should_exit`.
     calls_should_exit: bool,
 }
@@ -63,6 +67,21 @@ pub enum SessionError {
     Level(c_int),
     #[error("checkpoint id {0} is negative")]
     CheckpointId(c_int),
+    #[error("head processes need the agents, which SCR_ENABLE=0 disables: unset it, or set Head = 0")]
+    HeadsWithoutAgent,
+    #[error(
+        "another number of ranks wrote the checkpoint to restart from, which head processes do not allow: run with as \
+         many ranks, or set Head = 0"
+    )]
+    HeadsOfOtherRanks,
+    /// A node would have no rank of the application.
+    #[error(
+        "node {0} has one rank, which would be its head process: start two ranks a node or more \
+         (run.ranks_per_node), or set Head = 0"
+    )]
+    OneRank(String),
+    #[error("the call cannot be passed to the head processes: {0}; use one Holdfast version on all ranks")]
+    Announcement(String),
     /// A number that does not fit into the type of the interface.
     #[error("{what} is {value}, which does not fit into an int")]
     Range { what: &'static str, value: u64 },
@@ -119,6 +138,7 @@ impl Session {
             types: Vec::new(),
             protected: BTreeMap::new(),
             saved: BTreeMap::new(),
+            role: Role::Alone,
             calls_should_exit: false,
         }
     }
@@ -168,6 +188,23 @@ impl Session {
         }
     }
 
+    /// The next initialisation continues with the connection of this one.
+    pub(crate) fn refuse(&mut self) {
+        self.refused = self.variables.take();
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
+    pub(crate) fn set_role(&mut self, role: Role) -> SessionResult<()> {
+        if role == Role::Head {
+            self.variables()?.set_idle();
+        }
+        self.role = role;
+        Ok(())
+    }
+
     fn begin(&mut self, mut variables: Variables) -> Option<Halt> {
         let client = variables.client();
         let (rank, ranks) = (client.rank().0, client.ranks());
@@ -179,6 +216,7 @@ impl Session {
 
     pub fn finalize(&mut self) -> SessionResult<()> {
         self.variables()?;
+        self.announce(&Command::Finalize)?;
         self.finalized = true;
         self.protected.clear();
         self.variables.take().map_or(Ok(()), |variables| Ok(variables.finalize()?))
@@ -310,12 +348,16 @@ impl Session {
 
     /// Loads the newest checkpoint that is intact on all ranks.
     pub fn recover(&mut self) -> SessionResult<RecoverOutcome> {
+        self.variables()?;
+        self.announce(&Command::Recover { exactly: false })?;
         let outcome = self.variables()?.recover()?;
         self.recovered(outcome)
     }
 
     /// As [`Session::recover`], if the protected variables are those of the checkpoint.
     pub fn recover_exactly(&mut self) -> SessionResult<RecoverOutcome> {
+        self.variables()?;
+        self.announce(&Command::Recover { exactly: true })?;
         let outcome = self.variables()?.recover_exactly()?;
         self.recovered(outcome)
     }
@@ -340,8 +382,10 @@ impl Session {
     }
 
     pub fn checkpoint(&mut self, id: c_int, level: c_int) -> SessionResult<Saved> {
-        let (number, level) = checkpoint_arguments(id, level)?;
-        let completed = self.variables()?.checkpoint(number, level)?;
+        let (number, parsed) = checkpoint_arguments(id, level)?;
+        self.variables()?.check_start(number)?;
+        self.announce(&Command::Checkpoint { id, level })?;
+        let completed = self.variables()?.checkpoint(number, parsed)?;
         self.saved(completed)
     }
 
@@ -350,9 +394,11 @@ impl Session {
     /// # Errors
     /// As [`Variables::start_checkpoint`], and when this rank cannot write its file.
     pub fn start_checkpoint(&mut self, id: c_int, level: c_int) -> SessionResult<()> {
-        let (number, level) = checkpoint_arguments(id, level)?;
+        let (number, parsed) = checkpoint_arguments(id, level)?;
+        self.variables()?.check_start(number)?;
+        self.announce(&Command::Start { id, level })?;
         let variables = self.variables()?;
-        variables.start_checkpoint(number, level)?;
+        variables.start_checkpoint(number, parsed)?;
         match variables.write_error() {
             Some(error) => Err(SessionError::NotWritable(error.to_string())),
             None => Ok(()),
@@ -371,6 +417,9 @@ impl Session {
 
     /// Completes the checkpoint that was started.
     pub fn complete_checkpoint(&mut self) -> SessionResult<Saved> {
+        if self.started()?.is_some() {
+            self.announce(&Command::Complete)?;
+        }
         let completed = self.variables()?.complete_checkpoint()?;
         self.saved(completed)
     }
@@ -392,18 +441,32 @@ impl Session {
 
     /// Saves all variables if a checkpoint is due by the intervals of the job; `None` if none is due.
     pub fn snapshot(&mut self) -> SessionResult<Option<Saved>> {
+        self.announce_snapshot(None)?;
         let completed = self.variables()?.snapshot()?;
         completed.map(|completed| self.saved(completed)).transpose()
     }
 
     /// As [`Session::snapshot`], with intervals of the program.
     pub fn snapshot_by(&mut self, intervals: SnapshotIntervals) -> SessionResult<Option<Saved>> {
+        self.announce_snapshot(Some(intervals))?;
         let completed = self.variables()?.snapshot_by(intervals)?;
         completed.map(|completed| self.saved(completed)).transpose()
     }
 
+    fn announce_snapshot(&mut self, intervals: Option<SnapshotIntervals>) -> SessionResult<()> {
+        if self.role != Role::Application {
+            return Ok(());
+        }
+        let variables = self.variables()?;
+        let last = variables.last_id();
+        variables.check_start(last.saturating_add(1))?;
+        self.announce(&Command::Snapshot { last, intervals })
+    }
+
     /// True if the program must end. After the first call, checkpoints do not end the process.
     pub fn should_exit(&mut self) -> SessionResult<bool> {
+        self.variables()?;
+        self.announce(&Command::ShouldExit)?;
         self.calls_should_exit = true;
         Ok(self.variables()?.client().should_exit().map_err(VariablesError::from)?)
     }
@@ -447,7 +510,7 @@ impl Session {
         defined.map_or_else(|| Some(VariableType::BASIC.get(number)?()), |at| self.types.get(at).cloned())
     }
 
-    fn variables(&mut self) -> SessionResult<&mut Variables> {
+    pub(crate) fn variables(&mut self) -> SessionResult<&mut Variables> {
         let missing = if self.finalized { SessionError::Finalized } else { SessionError::NotInitialised };
         self.variables.as_mut().ok_or(missing)
     }
