@@ -1,4 +1,4 @@
-//! Programs for FTI 1.1.
+//! Programs for FTI.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -214,7 +214,7 @@ fn variables_are_found_by_their_identifiers_in_a_restart_and_their_attributes_ar
             let printed = exits_with(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}"), 0);
             world.assert_results(|_| launch.to_owned());
             for (refusal, calls) in [
-                ("FTI_SetAttribute: describe: no variable 77 is protected", 1),
+                ("FTI_SetAttribute: describe_variable: no variable 77 is protected", 1),
                 ("FTI_SetAttribute: the flag is 4: pass FTI_ATTRIBUTE_NAME", 1),
                 ("FTI_SetAttribute: 33 dimensions", 1),
                 ("FTI_SetAttribute: 0 dimensions", 1),
@@ -277,6 +277,20 @@ fn head_processes_end_with_the_run_and_the_application_restarts_after_a_node_los
 }
 
 #[test]
+fn a_halt_ends_head_processes_and_the_next_run_continues(world: &World) {
+    let compiler = ["cc", &without_mpi(), &with_variables()];
+    let program = world.compile_for(FTI, &compiler, &[&program_source("fti_heads.c")], Link::Shared);
+    let file = configuration(world, "[Basic]\nHead = 1\n");
+    let command = [program.to_str().unwrap(), "8", &world.results(), &file];
+    exits_with(&world.run_on(3, "", &command, SOURCE, "", "halt: {checkpoints_left: 3}"), 75);
+    assert!((0..6).all(|rank| !world.result_path(rank).exists()), "the application ends at its third checkpoint");
+    exits_with(&world.run_on(3, "", &command, SOURCE, "", ""), 0);
+    for rank in [1, 3, 5] {
+        assert_eq!(world.result(rank), format!("{} {} 3", rank / 2, sum(rank / 2, 8)));
+    }
+}
+
+#[test]
 fn head_processes_return_to_the_program_if_they_are_kept_alive(world: &World) {
     let compiler = ["cc", &without_mpi(), &with_variables()];
     let program = world.compile_for(FTI, &compiler, &[&program_source("fti_heads.c")], Link::Shared);
@@ -298,6 +312,22 @@ fn a_head_process_needs_another_rank_on_its_node(world: &World) {
     let ran = world.run_on(3, "ranks: 5,", &command, SOURCE, "", "relaunch: {attempts: 0}");
     let printed = output(&ran);
     assert!(!ran.status.success() && printed.contains("has one rank, which would be its head process"), "{printed}");
+}
+
+#[test]
+fn head_processes_need_as_many_ranks_as_wrote_the_checkpoint(world: &World) {
+    let compiler = ["cc", &without_mpi(), &with_variables()];
+    let program = world.compile_for(FTI, &compiler, &[&program_source("fti_heads.c")], Link::Shared);
+    let file = configuration(world, "[Basic]\nHead = 1\n");
+    let any = format!("{SOURCE}, restart: {{ranks: any}}");
+    let run = |ranks: &str, steps: &str| {
+        let command = [program.to_str().unwrap(), steps, &world.results(), &file];
+        world.run_on(3, ranks, &command, &any, "", "relaunch: {attempts: 0}")
+    };
+    exits_with(&run("", "3"), 0);
+    let ran = run("ranks: 5,", "5");
+    let refusal = "another number of ranks wrote the checkpoint to restart from, which head processes do not allow";
+    assert!(!ran.status.success() && output(&ran).contains(refusal), "{}", output(&ran));
 }
 
 #[test]
@@ -336,6 +366,16 @@ fn staged_files_are_copied_from_the_cache_while_the_program_computes_and_at_its_
             "FTI_SendFile: /proc/self/mem was not copied to",
         ] {
             assert_eq!(printed.matches(refusal).count(), 6, "{refusal}: {printed}");
+        }
+
+        // The program ends in FTI_Checkpoint, when the last file of each rank is not copied yet.
+        fs::remove_dir_all(remote).unwrap();
+        fs::create_dir(remote).unwrap();
+        let command = [program.to_str().unwrap(), remote, &world.results(), &file, "halted"];
+        exits_with(&world.run_on(3, "", &command, SOURCE, "", "halt: {checkpoints_left: 1}"), 75);
+        for rank in 0..6 {
+            let last = Path::new(remote).join(format!("last.{rank}"));
+            assert_eq!(fs::metadata(&last).unwrap().len(), 48 << 20, "{}", last.display());
         }
 
         let command = [program.to_str().unwrap(), remote, &world.results(), ""];

@@ -99,7 +99,7 @@ program main
   call FTI_getIDFromString('values', i)
   call expect((i == -1) .eqv. (status == 0), 'FTI_getIDFromString')
   call FTI_setIDFromString('values', id)
-  call expect(id > 12 .and. (status == 0 .or. i == id), 'FTI_setIDFromString')
+  call expect(id > 11 .and. (status == 0 .or. i == id), 'FTI_setIDFromString')
   call FTI_Protect(id, values, error)
   call FTI_SetAttribute(id, 'values of the steps', FTI_ATTRIBUTE_NAME, error)
   call expect(error == FTI_SCES, 'a name')

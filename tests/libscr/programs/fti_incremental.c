@@ -3,8 +3,8 @@
  *     fti_incremental STEPS RESULTS WAITS
  *
  * In each step a checkpoint of level 1 to 4. Its variables change between the calls that add them, and are what they
- * were when they were added after a restart. With WAITS 1, rank 2 prints a line between the calls of step 5 of the first
- * launch, and waits there for the loss of its node.
+ * were when they were added after a restart. With WAITS 1, rank 2 prints a line between the calls of step 5 of the
+ * first launch, and waits there for the loss of its node.
  *
  * RESULTS/result.<rank>: the sum, and the step that it restarted from. Ends with 1 where a condition does not hold. */
 

@@ -1,4 +1,5 @@
-! FTI's Fortran interface, version 1.1 and parts of later ones, carried out by Holdfast's agents. The functions are described in fti.h.
+! FTI's Fortran interface, version 1.1 and parts of later ones, carried out by Holdfast's agents. The functions are
+! described in fti.h.
 !
 !     mpif90 -o heat /usr/local/include/fti.f90 heat.f90 -lfti
 !     holdfast run job.yaml                      (with `checkpoint: {source: variables}`)

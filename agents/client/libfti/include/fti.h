@@ -231,9 +231,9 @@ int FTI_Checkpoint(int id, int level);
  *
  * FTI_AddVarICP: not collective. After FTI_NSCS the checkpoint must still be finalized, on all ranks.
  *
- * FTI_FinalizeICP: FTI_SCES if the checkpoint was kept; FTI_NSCS if a rank has not added all its variables, or could not
- * write its file: it is then dropped on all ranks. If a halt condition holds, the program ends here with exit code 0.
- * Collective. */
+ * FTI_FinalizeICP: FTI_SCES if the checkpoint was kept; FTI_NSCS if a rank has not added all its variables, or could
+ * not write its file: it is then dropped on all ranks. If a halt condition holds, the program ends here with exit code
+ * 0. Collective. */
 int FTI_InitICP(int id, int level, bool activate);
 int FTI_AddVarICP(int id);
 int FTI_FinalizeICP(void);

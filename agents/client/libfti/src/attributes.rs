@@ -1,5 +1,5 @@
-//! Identifiers, names and shapes of variables. They are in a file beside the checkpoint file, as FTI-FF has no place for
-//! them.
+//! Identifiers, names and shapes of variables. They are in a file beside the checkpoint file, as FTI-FF has no place
+//! for them.
 //!
 //! Safety of every `#[unsafe(no_mangle)]` here: the symbol is FTI's own or starts with `holdfast_fti_`, and a program
 //! links one FTI.

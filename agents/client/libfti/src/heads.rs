@@ -57,7 +57,8 @@ pub unsafe extern "C" fn holdfast_fti_start(file: *const c_char, rank: c_int, ra
 }
 
 /// In a head process: takes part in the calls of the application until its end. Returns `FTI_HEAD` if the program wants
-/// to continue then, else 0. Ends the process with exit code 0 if a halt condition holds, and with 1 if the run is lost.
+/// to continue then, else 0. Ends the process with exit code 0 if a halt condition holds, and with 1 if the run is
+/// lost.
 #[unsafe(no_mangle)]
 pub extern "C" fn holdfast_fti_serve() -> c_int {
     loop {

@@ -1,4 +1,5 @@
-//! `libfti`: the functions of FTI 1.1, and of the releases after it, that save and recover variables, carried out by Holdfast's agents, without MPI.
+//! `libfti`: the functions of FTI 1.1, and of the releases after it, that save and recover variables, carried out by
+//! Holdfast's agents, without MPI.
 //!
 //! A program is compiled with `include/fti.h` (Fortran: the module `include/fti.f90`), linked with `-lfti`, and started
 //! by `holdfast run` with `checkpoint: {source: variables}`. Functions with an `MPI_Comm` are defined in the header, so

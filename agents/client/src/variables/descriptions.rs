@@ -107,7 +107,7 @@ impl Variables {
     ///
     /// # Errors
     /// When no variable has this id, the name is empty or too long, or there are no dimensions or too many.
-    pub fn describe(
+    pub fn describe_variable(
         &mut self,
         id: impl Into<VariableId>,
         name: Option<&str>,
@@ -115,7 +115,7 @@ impl Variables {
     ) -> Result<()> {
         let id = id.into();
         if !self.protected.iter().any(|known| known.id == id) && !self.descriptions.own.contains_key(&id.0) {
-            return Err(VariablesError::Unprotected { call: "describe", id });
+            return Err(VariablesError::Unprotected { call: "describe_variable", id });
         }
         name.map_or(Ok(()), |name| check_name("name", name))?;
         if let Some(given) = dimensions.map(<[u64]>::len).filter(|given| !(1..=MOST_DIMENSIONS).contains(given)) {

@@ -21,7 +21,7 @@
 //! | [`Variables::add_variable`] | `FTI_AddVarICP` | no |
 //! | [`Variables::complete_checkpoint`] | `FTI_FinalizeICP` | yes |
 //! | [`Variables::identify`], [`Variables::find_identifier`] | `FTI_setIDFromString`, `FTI_getIDFromString` | no |
-//! | [`Variables::describe`] | `FTI_SetAttribute` | no |
+//! | [`Variables::describe_variable`] | `FTI_SetAttribute` | no |
 //! | [`Variables::snapshot`] | `FTI_Snapshot` | yes |
 //! | [`Variables::finalize`] | `FTI_Finalize` | yes |
 //!
@@ -318,7 +318,7 @@ impl Variables {
     }
 
     /// Id, name and type of the protected variables, in the order in which they were protected, for messages.
-    pub fn protected_names(&self) -> Vec<String> {
+    pub fn describe(&self) -> Vec<String> {
         self.protected.iter().map(ToString::to_string).collect()
     }
 

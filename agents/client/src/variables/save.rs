@@ -116,13 +116,11 @@ impl Variables {
         let started = self.started.as_ref().ok_or(VariablesError::NotStarted { call: "add_variable" })?;
         let bytes = self.size(id).ok_or(VariablesError::Unprotected { call: "add_variable", id })? as u64;
         match started.sizes.get(&id) {
-            None => return Err(VariablesError::ProtectedSince { id, checkpoint: started.id }),
+            None => Err(VariablesError::ProtectedSince { id, checkpoint: started.id }),
             Some(room) if *room != bytes => {
-                return Err(VariablesError::SizeSince { id, checkpoint: started.id, bytes, room: *room });
+                Err(VariablesError::SizeSince { id, checkpoint: started.id, bytes, room: *room })
             }
-            Some(_) if !started.missing.contains(&id) => {
-                return Err(VariablesError::AddedTwice { id, checkpoint: started.id });
-            }
+            Some(_) if !started.missing.contains(&id) => Err(VariablesError::AddedTwice { id, checkpoint: started.id }),
             Some(_) => self.write(id),
         }
     }
@@ -218,8 +216,8 @@ impl Variables {
         }
     }
 
-    /// Opens this rank's files of the checkpoint that was started; `None` if nothing is kept: there is no agent, or this
-    /// rank has no variables.
+    /// Opens this rank's files of the checkpoint that was started; `None` if nothing is kept: there is no agent, or
+    /// this rank has no variables.
     fn open_own_file(
         &mut self,
         id: u32,

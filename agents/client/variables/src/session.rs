@@ -434,9 +434,9 @@ impl Session {
         Ok(self.variables()?.find_identifier(identifier)?.map(|id| id.0))
     }
 
-    /// Describes a variable; see [`Variables::describe`].
+    /// Describes a variable; see [`Variables::describe_variable`].
     pub fn describe(&mut self, id: c_int, name: Option<&str>, dimensions: Option<&[u64]>) -> SessionResult<()> {
-        Ok(self.variables()?.describe(id, name, dimensions)?)
+        Ok(self.variables()?.describe_variable(id, name, dimensions)?)
     }
 
     /// Saves all variables if a checkpoint is due by the intervals of the job; `None` if none is due.

@@ -77,6 +77,27 @@ fn only_what_changed_is_written_and_hashed() {
 }
 
 #[test]
+fn variables_are_added_in_any_order_and_the_file_is_a_checkpoint_only_when_it_is_finished() {
+    with_file(|layout, path, other| {
+        let memory = Memory(vec![(1, pattern(1, 3 * UNIT)), (7, Vec::new()), (2, pattern(9, UNIT + 3))]);
+        save(other, layout, &memory, None, None);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+        let (checkpoint, timestamp, partner_size, held, previous) = (3, 77, None, None, None);
+        let into = CheckpointFile { file: &file, path, layout, checkpoint, timestamp, partner_size, held, previous };
+        let mut open = into.begin(&memory.variables()).unwrap();
+        let is_intact = || verify::verify(path, &mut |_, _| {}).is_ok_and(|check| check.is_intact());
+        for (id, bytes) in memory.0.iter().rev() {
+            assert!(!is_intact());
+            open.add(*id, bytes).unwrap();
+        }
+        assert!(!is_intact());
+        open.finish().unwrap();
+        check(path, &memory);
+        assert!(std::fs::read(path).unwrap() == std::fs::read(other).unwrap(), "as if written at once");
+    });
+}
+
+#[test]
 fn a_file_of_an_older_checkpoint_gets_the_changes_of_both() {
     with_file(|layout, path, other| {
         let mut memory = Memory(vec![(1, pattern(1, 30 * UNIT)), (2, pattern(9, 3 * UNIT))]);
