@@ -35,12 +35,13 @@ const EXAMPLES: [(&str, &str); 20] = [
 ];
 
 /// The pages outside of docs/tutorials with complete programs, the languages of these, and the tests that run them.
-const PAGES: [(&str, &str, &str); 11] = [
+const PAGES: [(&str, &str, &str); 12] = [
     ("docs/interpose.md", "c", "tests/libscr/interpose.rs"),
     ("docs/libfti.md", "c", "tests/libscr/fti.rs"),
     ("docs/libfti.md", "fortran", "tests/libscr/fti.rs"),
     ("docs/libscr.md", "c", "tests/libscr/c.rs"),
     ("docs/libsion.md", "c", "tests/libscr/sion.rs"),
+    ("docs/libsion_mpi.md", "c", "tests/libscr/sion_mpi.rs"),
     ("docs/pairs.md", "c", "agents/client/libpairs/tests/programs.rs"),
     ("docs/pairs.md", "python", "agents/client/libpairs/tests/programs.rs"),
     ("docs/pairs.md", "rust", "agents/client/pairs/tests/page.rs"),

@@ -1,13 +1,15 @@
 /*
- * SIONlib's serial C interface, version 1.7, by Holdfast: files with the streams of many tasks.
+ * SIONlib's serial C interface, version 1.7, by Holdfast: files with the streams of many tasks. The functions for MPI
+ * are in sion_mpi.h, which is included at the end if mpi.h was included before, or if SION_MPI is defined.
  *
  *     cc program.c -lsion
+ *     mpicc -DSION_MPI program.c -lsion
  *
  * Functions that fail return what SIONlib's return, and print on standard error what failed and what to do.
  * docs/libsion.md describes the differences from SIONlib.
  *
- * Not here, and refused by the compiler or the linker: the parallel interfaces (sion_paropen_mpi, sion_paropen_omp,
- * sion_paropen_ompi, sion_paropen_generic, sion_parclose_*, sion_coll_*), sion_dup, sion_dedup,
+ * Not here, and refused by the compiler or the linker: the mapped functions for MPI (sion_paropen_mapped_mpi), the
+ * other parallel interfaces (sion_paropen_omp, sion_paropen_ompi, sion_generic_*), sion_dup, sion_dedup,
  * sion_set_second_fp, sion_unset_second_fp, sion_set_fp_closed, sion_optimize_fp_buffer, sion_get_sizeof,
  * sion_get_io_info, sion_using_hints, sion_lock_register_lock_callbacks, and the Fortran interface.
  */
@@ -94,6 +96,10 @@ size_t sion_fwrite(const void *data, size_t size, size_t nitems, int sid);
  * stream, and if the chunk has fewer bytes left. */
 size_t sion_fread(void *data, size_t size, size_t nitems, int sid);
 
+/* sion_fwrite and sion_fread: each task writes and reads by itself, also with "collective" in the mode. */
+size_t sion_coll_fwrite(const void *data, size_t size, size_t nitems, int sid);
+size_t sion_coll_fread(void *data, size_t size, size_t nitems, int sid);
+
 /* Makes room for so many bytes, which must fit into a chunk, before the program writes them to its FILE. */
 int sion_ensure_free_space(int sid, sion_int64 bytes);
 
@@ -179,7 +185,7 @@ int sion_get_mapping(int sid, int *mapping_size, sion_int32 **mapping, int *numf
 
 int sion_get_number_of_files(int sid);
 int sion_get_filenumber(int sid);
-int sion_is_serial_opened(int sid); /* 1 */
+int sion_is_serial_opened(int sid); /* 0 for a file of sion_paropen_mpi */
 sion_int64 sion_get_position(int sid); /* in the physical file */
 sion_int64 sion_get_bytes_written(int sid); /* by the current task; -1 when reading */
 sion_int64 sion_get_bytes_read(int sid); /* by the current task; -1 when writing */
@@ -191,6 +197,10 @@ int sion_is_thread_safe(void); /* 1: calls of several threads are carried out on
 
 #ifdef __cplusplus
 }
+#endif
+
+#if defined(MPI_VERSION) || defined(SION_MPI)
+#include "sion_mpi.h"
 #endif
 
 #endif

@@ -73,6 +73,35 @@ pub enum CallError {
     TooManyBytes { size: usize, count: usize },
     #[error("the table would have {0} entries: read the file by sion_seek and sion_feof")]
     LargeTable(u64),
+    #[error(
+        "{} is not the file that the first task of this physical file created: its tasks need one file system; give \
+             numFiles -1 and a communicator with the processes of one node, or MPI_COMM_SELF",
+        path.display()
+    )]
+    NotShared { path: PathBuf },
+    #[error(
+        "{} has {length} bytes, and that of the first task of this physical file {expected}: its tasks need one file \
+             system",
+        path.display()
+    )]
+    OtherFile { path: PathBuf, length: u64, expected: i64 },
+    #[error(
+        "{} has {tasks} tasks, and the communicator {processes} processes: start as many as wrote it",
+        path.display()
+    )]
+    Processes { path: PathBuf, tasks: usize, processes: usize },
+    #[error("rank {rank} is not open: this process has task {own} of its physical file")]
+    OtherTask { rank: i64, own: i32 },
+    #[error("a process of a parallel file has its own task only: use sion_open to see the tables of all")]
+    OwnTaskOnly,
+    #[error("the file was opened by sion_paropen_mpi: close it with sion_parclose_mpi")]
+    OpenedInParallel,
+    #[error("the file was not opened by sion_paropen_mpi")]
+    NotOpenedInParallel,
+    #[error("data were written to the file already: call sion_parreinit_mpi before the first of them")]
+    WrittenAlready,
+    #[error("the file has no plan: its first task did not make it")]
+    NoPlan,
     #[error("no memory for {0} bytes")]
     NoMemory(usize),
 }

@@ -1,4 +1,4 @@
-//! `libsion`: the serial functions of SIONlib 1.7, for programs in C.
+//! `libsion`: the serial functions of SIONlib 1.7, and those for MPI, for programs in C.
 //!
 //! A program is compiled with `include/sion.h` and linked with `-lsion`. It needs no agent: under `holdfast run` it
 //! writes its file to the path that `SCR_Route_file` returns, so that the file is protected like any other.
@@ -10,6 +10,7 @@
 //! * [`c`]: the functions, on top of the table of open [`files`];
 //! * [`mode`]: the second argument of `sion_open`;
 //! * [`writing`], [`reading`]: an open file;
+//! * [`parallel`]: files that the processes of a parallel program write or read together;
 //! * [`keys`]: the records of a task, and the positions in them;
 //! * [`tables`]: tables of a file as the program gets them.
 //!
@@ -20,6 +21,7 @@ pub mod error;
 pub mod files;
 pub mod keys;
 pub mod mode;
+pub mod parallel;
 pub mod reading;
 pub mod stream;
 pub mod tables;

@@ -38,6 +38,8 @@ pub struct Reading {
     /// Those of the physical files that were needed.
     streams: Vec<Option<Stream>>,
     pub task: usize,
+    /// The index in its physical file of the only task of a parallel program's process, for messages.
+    pub first_task: usize,
     slot: Slot,
     chunk: usize,
     /// The bytes in each chunk of the current task; at least one.
@@ -77,6 +79,7 @@ impl Reading {
             only,
             descriptor,
             task,
+            first_task: 0,
             slot,
             chunk: 0,
             bytes: Vec::new(),
@@ -147,6 +150,11 @@ impl Reading {
     /// The bytes used in the current chunk.
     fn used(&self) -> u64 {
         self.bytes.get(self.chunk).copied().unwrap_or(0)
+    }
+
+    /// The current task, for messages.
+    fn named_task(&self) -> usize {
+        self.first_task + self.task
     }
 
     fn last_chunk(&self) -> usize {
@@ -223,7 +231,7 @@ impl Reading {
     }
 
     fn short_chunk(&self, wanted: u64, left: i64) -> CallError {
-        CallError::ShortChunk { task: self.task, chunk: self.chunk, wanted, left }
+        CallError::ShortChunk { task: self.named_task(), chunk: self.chunk, wanted, left }
     }
 
     /// The bytes of the current task that were read.
@@ -272,7 +280,7 @@ impl Reading {
                 let last = self.last_chunk();
                 let number = chunk.unwrap_or(self.chunk as i64);
                 let checked = usize::try_from(number).ok().filter(|chunk| *chunk <= last);
-                let chunk = checked.ok_or(CallError::Chunk { task: self.task, chunk: number, last })?;
+                let chunk = checked.ok_or(CallError::Chunk { task: self.named_task(), chunk: number, last })?;
                 match position {
                     Some(position) => (chunk, position),
                     None => (chunk, self.inside()?),
@@ -295,7 +303,7 @@ impl Reading {
     fn in_stream(&self, position: i64) -> Result<(usize, i64)> {
         let bytes = self.stream_bytes();
         if !(0..=bytes.cast_signed()).contains(&position) {
-            return Err(CallError::StreamPosition { task: self.task, position, bytes });
+            return Err(CallError::StreamPosition { task: self.named_task(), position, bytes });
         }
         Ok(absolute(&self.bytes, position))
     }

@@ -47,6 +47,15 @@ impl Stream {
         Stream::of(file, path, descriptor, c"w")
     }
 
+    /// Opens a file to write, as it is.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn reopen(path: &Path, descriptor: bool) -> Result<Stream> {
+        let file = File::options().write(true).open(path).map_err(CallError::io("open", path))?;
+        Stream::of(file, path, descriptor, c"w")
+    }
+
     /// Opens a file to read.
     ///
     /// # Errors
@@ -58,13 +67,12 @@ impl Stream {
 
     fn of(file: File, path: &Path, descriptor: bool, mode: &std::ffi::CStr) -> Result<Stream> {
         let block_size = file.metadata().map_err(CallError::io("examine", path))?.blksize();
-        let fits = u32::try_from(block_size).ok().filter(|size| *size > 0 && u64::from(*size) <= LARGEST_BLOCK);
         let kind = if descriptor {
             Kind::Descriptor(file)
         } else {
             Kind::Buffered(Buffered::of(file, mode).map_err(CallError::io("open", path))?)
         };
-        Ok(Stream { path: path.to_owned(), kind, block_size: fits.unwrap_or(DEFAULT_BLOCK) })
+        Ok(Stream { path: path.to_owned(), kind, block_size: fitting_block_size(block_size) })
     }
 
     /// The `FILE`; null for a descriptor.
@@ -150,6 +158,12 @@ impl Stream {
             Kind::Descriptor(_) => Ok(()),
         }
     }
+}
+
+/// The block size of a file system as SIONlib uses it, from the one that the system returns.
+pub fn fitting_block_size(bytes: u64) -> u32 {
+    let fits = u32::try_from(bytes).ok().filter(|size| *size > 0 && u64::from(*size) <= LARGEST_BLOCK);
+    fits.unwrap_or(DEFAULT_BLOCK)
 }
 
 fn read_all(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_formats::sion::{ByteOrder, KeyValue, PlannedFile, Usage};
+use holdfast_formats::sion::{ByteOrder, KeyValue, Layout, PlannedFile, Usage};
 
 use crate::error::{CallError, Result};
 use crate::stream::Stream;
@@ -20,15 +20,16 @@ struct Chunks {
     inside: u64,
 }
 
-/// A file that is being written.
+/// A file that is being written: all its tasks, or one task of a parallel program.
 #[derive(Debug)]
 pub struct Writing {
     path: PathBuf,
-    planned: PlannedFile,
+    layout: Layout,
+    /// What completes the file. Of a parallel program, the first task of the file has it.
+    plan: Option<PlannedFile>,
     /// As stored.
     global_ranks: Vec<i64>,
-    pub key_value: KeyValue,
-    pub user_order: ByteOrder,
+    pub declared: Declared,
     pub stream: Stream,
     pub task: usize,
     chunks: Vec<Chunks>,
@@ -43,6 +44,12 @@ pub struct Writing {
 pub struct Declared {
     pub key_value: KeyValue,
     pub user_order: ByteOrder,
+    /// The number of files of the set.
+    pub files: u32,
+    /// The number of this file.
+    pub number: i32,
+    /// The index in the file of the first task that this process writes, for messages.
+    pub first_task: usize,
 }
 
 impl Writing {
@@ -50,7 +57,7 @@ impl Writing {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn begin(
+    pub fn create(
         path: &Path,
         mut stream: Stream,
         planned: PlannedFile,
@@ -58,13 +65,29 @@ impl Writing {
         declared: Declared,
     ) -> Result<Writing> {
         stream.write(&planned.head())?;
-        let chunks = vec![Chunks { bytes: vec![0], inside: 0 }; planned.layout.tasks()];
+        let mut writing = Writing::begin(path, stream, planned.layout.clone(), global_ranks, declared)?;
+        writing.plan = Some(planned);
+        Ok(writing)
+    }
+
+    /// Goes to the first of these tasks, in a file whose head is written elsewhere.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn begin(
+        path: &Path,
+        stream: Stream,
+        layout: Layout,
+        global_ranks: Vec<i64>,
+        declared: Declared,
+    ) -> Result<Writing> {
+        let chunks = vec![Chunks { bytes: vec![0], inside: 0 }; layout.tasks()];
         let mut writing = Writing {
             path: path.to_owned(),
-            planned,
+            layout,
+            plan: None,
             global_ranks,
-            key_value: declared.key_value,
-            user_order: declared.user_order,
+            declared,
             stream,
             task: 0,
             chunks,
@@ -76,18 +99,56 @@ impl Writing {
         Ok(writing)
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What completes the file; `None` if another task does it.
+    pub fn plan(&self) -> Option<&PlannedFile> {
+        self.plan.as_ref()
+    }
+
+    /// As the first task of a file, which will complete it: writes its head, and returns to its own chunk.
+    ///
+    /// # Errors
+    /// The head cannot be written.
+    pub fn complete_by(&mut self, planned: PlannedFile) -> Result<()> {
+        self.stream.set_position(0)?;
+        self.stream.write(&planned.head())?;
+        self.stream.set_position(self.start())?;
+        self.plan = Some(planned);
+        Ok(())
+    }
+
+    /// Moves to other chunks.
+    ///
+    /// # Errors
+    /// Something was written already.
+    pub fn move_to(&mut self, layout: Layout) -> Result<()> {
+        if self.account()? > 0 || self.bytes_written()? > 0 {
+            return Err(CallError::WrittenAlready);
+        }
+        self.layout = layout;
+        self.stream.set_position(self.start())
+    }
+
     /// The number of chunks of the current task, without the last one: the index of the current chunk.
     fn chunk(&self) -> usize {
         self.chunks.get(self.task).map_or(0, |chunks| chunks.bytes.len().saturating_sub(1))
     }
 
+    /// The index of the current task in its physical file.
+    fn task_in_file(&self) -> usize {
+        self.declared.first_task + self.task
+    }
+
     fn chunk_size(&self) -> u64 {
-        self.planned.layout.chunk_size(self.task)
+        self.layout.chunk_size(self.task)
     }
 
     /// The offset of the current chunk.
     fn start(&self) -> u64 {
-        self.planned.layout.chunk_position(self.task, self.chunk() as u64).unwrap_or(0)
+        self.layout.chunk_position(self.task, self.chunk() as u64).unwrap_or(0)
     }
 
     /// Takes over what was written to the current chunk, also by the program itself. Returns the position in it.
@@ -96,10 +157,10 @@ impl Writing {
     /// The program moved out of the chunk.
     pub fn account(&mut self) -> Result<u64> {
         let (position, start, size) = (self.stream.position()?, self.start(), self.chunk_size());
-        let (task, chunk) = (self.task, self.chunk());
+        let (task, chunk) = (self.task_in_file(), self.chunk());
         let inside = position.checked_sub(start).filter(|inside| *inside <= size);
         let inside = inside.ok_or(CallError::OutsideOfChunk { task, chunk, position, start, size })?;
-        if let Some(chunks) = self.chunks.get_mut(task) {
+        if let Some(chunks) = self.chunks.get_mut(self.task) {
             chunks.inside = inside;
             if let Some(last) = chunks.bytes.last_mut().filter(|_| inside > 0) {
                 *last = inside;
@@ -123,7 +184,7 @@ impl Writing {
     pub fn ensure(&mut self, bytes: u64) -> Result<()> {
         let size = self.chunk_size();
         if bytes > size {
-            return Err(CallError::LargerThanChunk { task: self.task, bytes, size });
+            return Err(CallError::LargerThanChunk { task: self.task_in_file(), bytes, size });
         }
         if self.account()? > size - bytes {
             self.next_chunk()?;
@@ -145,12 +206,12 @@ impl Writing {
     /// # Errors
     /// The file has no records, or it cannot be written.
     pub fn record(&mut self, key: u64, value: &[u8]) -> Result<()> {
-        if self.key_value != KeyValue::Inline {
+        if self.declared.key_value != KeyValue::Inline {
             return Err(CallError::NotKeyValue);
         }
         let size = self.chunk_size();
         if size == 0 {
-            return Err(CallError::LargerThanChunk { task: self.task, bytes: value.len() as u64, size });
+            return Err(CallError::LargerThanChunk { task: self.task_in_file(), bytes: value.len() as u64, size });
         }
         let head = [key, value.len() as u64].map(u64::to_ne_bytes);
         self.write_across(head.as_flattened())?;
@@ -201,7 +262,7 @@ impl Writing {
     /// The tables would be too large, or the program moved out of the chunk.
     pub fn locate(&mut self) -> Result<Extent> {
         self.account()?;
-        let layout = &self.planned.layout;
+        let layout = &self.layout;
         let blocks = self.chunks.iter().map(|chunks| chunks.bytes.len()).max().unwrap_or(1) as u64;
         let rows = self.chunks.iter().zip(&self.global_ranks).enumerate().map(|(task, (chunks, rank))| {
             let chunk_bytes = chunks.bytes.iter().copied();
@@ -218,7 +279,7 @@ impl Writing {
     /// The program moved out of the chunk.
     pub fn locate_current(&mut self) -> Result<()> {
         self.account()?;
-        let layout = &self.planned.layout;
+        let layout = &self.layout;
         let places = self.chunks.iter().enumerate().map(|(task, chunks)| {
             let chunk = chunks.bytes.len().saturating_sub(1) as u64;
             (layout.chunk_position(task, chunk).unwrap_or(0) + chunks.inside, chunk)
@@ -240,18 +301,36 @@ impl Writing {
         Ok((self.chunk(), inside.cast_signed(), self.current_bytes.len()))
     }
 
-    /// Writes the byte counts, and closes the file.
+    /// The bytes in each chunk of each task.
     ///
     /// # Errors
-    /// The program moved out of a chunk, the table would be too large, or the file cannot be written. It is then not
-    /// complete, as a file whose program ended before.
-    pub fn close(mut self) -> Result<()> {
+    /// The program moved out of the chunk.
+    pub fn usages(&mut self) -> Result<Vec<Usage>> {
         self.account()?;
-        let usages: Vec<Usage> = self.chunks.iter().map(|chunks| chunks.bytes.iter().copied().collect()).collect();
-        let parts = self.planned.closing(&usages);
-        for (position, bytes) in parts.map_err(|source| CallError::Closing { path: self.path.clone(), source })? {
-            self.stream.set_position(position)?;
-            self.stream.write(&bytes)?;
+        Ok(self.chunks.iter().map(|chunks| chunks.bytes.iter().copied().collect()).collect())
+    }
+
+    /// Writes the byte counts of the tasks of this process, which are all, and closes the file.
+    ///
+    /// # Errors
+    /// As for [`Writing::finish`], or the program moved out of a chunk.
+    pub fn close(mut self) -> Result<()> {
+        let usages = self.usages()?;
+        self.finish(&usages)
+    }
+
+    /// Writes the byte counts of all tasks if this process completes the file, and closes it.
+    ///
+    /// # Errors
+    /// The table would be too large, or the file cannot be written. It is then not complete, as a file whose program
+    /// ended before.
+    pub fn finish(mut self, usages: &[Usage]) -> Result<()> {
+        if let Some(planned) = self.plan {
+            let parts = planned.closing(usages);
+            for (position, bytes) in parts.map_err(|source| CallError::Closing { path: self.path.clone(), source })? {
+                self.stream.set_position(position)?;
+                self.stream.write(&bytes)?;
+            }
         }
         self.stream.close()
     }

@@ -10,7 +10,7 @@ use super::byte_order::ByteOrder;
 use super::error::SionError;
 use super::header::KeyValue;
 use super::layout::Layout;
-use super::plan::PlannedFile;
+use super::planned_file::PlannedFile;
 
 /// A physical file under its temporary name, open for writing streams. Clones share the file.
 #[derive(Debug, Clone)]

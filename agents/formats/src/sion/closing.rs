@@ -2,7 +2,7 @@
 
 use super::input_mismatch::InputMismatch;
 use super::layout::head_end;
-use super::plan::PlannedFile;
+use super::planned_file::PlannedFile;
 use super::tables::table_bytes;
 use super::usage::Usage;
 

@@ -41,6 +41,11 @@ impl Layout {
         Some(Layout { start_of_data, block_skip: at.checked_sub(start_of_data)?, starts, sizes })
     }
 
+    /// The layout as one task sees it: of its own chunks.
+    pub fn of_task(start: u64, chunk_size: u64, block_skip: u64) -> Layout {
+        Layout { start_of_data: start, block_skip, starts: vec![start], sizes: vec![chunk_size] }
+    }
+
     pub fn tasks(&self) -> usize {
         self.sizes.len()
     }

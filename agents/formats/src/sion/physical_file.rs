@@ -179,6 +179,23 @@ impl PhysicalFile {
         OpenedHead::open(path)?.read_tail()
     }
 
+    /// As [`PhysicalFile::open`], and checks that it is the file with this number in a set of this many.
+    ///
+    /// # Errors
+    /// As for [`PhysicalFile::open`], and when it is not.
+    pub fn open_of_set(path: &Path, number: u32, files: u32) -> Result<PhysicalFile> {
+        let part = PhysicalFile::open(path)?;
+        if part.header.belongs(number, files) {
+            return Ok(part);
+        }
+        let (field, value, expected) = if part.header.files == files {
+            ("file number", part.header.file_number.unwrap_or(0).into(), number.into())
+        } else {
+            ("number of files", part.header.files.into(), files.into())
+        };
+        Err(SionError::damaged(path)(Fault::PartDiffers { field, value, expected }))
+    }
+
     /// As [`PhysicalFile::open`], of a file of a dataset.
     pub(super) fn open_in(dataset: &dyn OpenDataset, name: &str) -> Result<PhysicalFile> {
         let path = dataset.path_of(name);

@@ -7,14 +7,12 @@
 use std::ops::Range;
 
 use super::byte_order::ByteOrder;
-use super::header::{Header, KeyValue};
-use super::layout::{Layout, align};
-use super::limits::{LARGEST_BLOCK, MOST_TASKS, PREFIX_BYTES};
+use super::header::KeyValue;
+use super::padding::Padding;
 use super::plan_error::PlanError;
+use super::planned_file::{FileOfSet, PlannedFile, check};
 use super::slot::Slot;
 
-/// Library version written: 1.7.
-const VERSION: i32 = 1007;
 /// Patch level written by default.
 const PATCH_LEVEL: i32 = 2;
 
@@ -69,18 +67,6 @@ impl PlanOptions {
     }
 }
 
-/// One physical file to write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedFile {
-    pub(super) header: Header,
-    /// The offsets of the chunks.
-    pub layout: Layout,
-    /// The tasks of the plan that are in this file.
-    pub(super) tasks: Range<usize>,
-    /// The mapping after the byte counts; `None` if it is omitted, including its size.
-    pub(super) mapping: Option<Vec<Slot>>,
-}
-
 /// The layout of a container. Equal tasks and options result in equal plans, so that several agents can write one
 /// container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,58 +81,32 @@ impl Plan {
     /// # Errors
     /// When a container with these tasks and options is impossible.
     pub fn new(tasks: &[TaskPlan], options: &PlanOptions) -> Result<Plan, PlanError> {
-        if tasks.is_empty() {
-            return Err(PlanError::NoTask);
-        }
-        if tasks.len() as u64 > MOST_TASKS {
-            return Err(PlanError::TooManyTasks(tasks.len()));
-        }
-        if options.block_size == 0 || options.block_size > LARGEST_BLOCK {
-            return Err(PlanError::BlockSize(options.block_size));
-        }
-        if options.prefix.len() > PREFIX_BYTES {
-            return Err(PlanError::Prefix(options.prefix.len()));
-        }
+        check(tasks.len(), options)?;
         let members = members(tasks.len(), options.distribution)?;
         let slots_of = |(part, here): (usize, &Range<usize>)| (0..here.len()).map(move |local| Slot { part, local });
         let slots: Vec<Slot> = members.iter().enumerate().flat_map(slots_of).collect();
         let serial = options.distribution == FileDistribution::Serial;
         let files = u32::try_from(members.len()).map_err(|_| PlanError::TooLarge)?;
-        let unit = u64::from(options.block_size);
         let mut parts = Vec::with_capacity(members.len());
         for (number, tasks_here) in members.into_iter().enumerate() {
             let requested = tasks.get(tasks_here.clone()).unwrap_or_default().iter();
-            let sizes: Option<Vec<u64>> = requested.clone().map(|task| align(task.chunk_bytes, unit)).collect();
-            let sizes = sizes.ok_or(PlanError::TooLarge)?;
-            let layout = Layout::new(options.block_size, sizes.clone()).ok_or(PlanError::TooLarge)?;
-            let ranks = requested.zip(tasks_here.clone());
-            let rank = |(task, rank): (&TaskPlan, usize)| match serial {
-                true => task.global_rank,
-                false => i64::try_from(rank).unwrap_or(i64::MAX),
-            };
-            let header = Header {
-                byte_order: options.byte_order,
-                user_order: options.user_order,
-                version: VERSION,
-                patch_level: options.patch_level,
-                format: 5,
-                block_size: options.block_size,
-                files,
-                file_number: Some(if serial { 1 } else { i32::try_from(number).unwrap_or(i32::MAX) }),
-                flag1: i64::from(options.key_value.code()) << 32,
-                flag2: 0,
-                key_value: options.key_value,
-                prefix: options.prefix.clone().into_bytes(),
-                global_ranks: ranks.map(rank).collect(),
-                stored_chunk_sizes: sizes,
-                closed: None,
-            };
+            let ranked = requested.zip(tasks_here.clone()).map(|(task, rank)| match serial {
+                true => *task,
+                false => TaskPlan { global_rank: i64::try_from(rank).unwrap_or(i64::MAX), ..*task },
+            });
             let mapping = match (number, serial) {
                 (0, true) => Some(Vec::new()),
                 (0, false) if files > 1 => Some(slots.clone()),
                 _ => None,
             };
-            parts.push(PlannedFile { header, layout, tasks: tasks_here, mapping });
+            let file = FileOfSet {
+                files,
+                number: if serial { 1 } else { i32::try_from(number).unwrap_or(i32::MAX) },
+                tasks: ranked.collect(),
+                padding: Padding::Each,
+                mapping,
+            };
+            parts.push(PlannedFile::new(file, tasks_here, options)?);
         }
         Ok(Plan { parts, slots })
     }

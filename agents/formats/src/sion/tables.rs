@@ -148,6 +148,13 @@ impl ChunkTable {
         ChunkTable { first: vec![0], runs: Vec::new(), blocks: 1, unused_mark: 0 }
     }
 
+    /// The table of one task. `None` if its stream is larger than a file can be.
+    pub(super) fn of_task(usage: &Usage) -> Option<ChunkTable> {
+        let mut table = ChunkTable::empty();
+        table.push(usage)?;
+        Some(table)
+    }
+
     /// Adds the next task. `None` if its stream is larger than a file can be.
     pub(super) fn push(&mut self, usage: &Usage) -> Option<()> {
         let mut end = ChunkRun { chunks_end: 0, bytes_end: 0 };

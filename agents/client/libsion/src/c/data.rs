@@ -38,6 +38,26 @@ pub unsafe extern "C" fn sion_fread(data: *mut c_void, size: usize, count: usize
     read.unwrap_or(0).checked_div(size).unwrap_or(0)
 }
 
+/// As [`sion_fwrite`]: each task writes by itself, also in a file of the collective mode.
+///
+/// # Safety
+/// As [`sion_fwrite`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sion_coll_fwrite(data: *const c_void, size: usize, count: usize, handle: c_int) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { sion_fwrite(data, size, count, handle) }
+}
+
+/// As [`sion_fread`]: each task reads by itself, also from a file of the collective mode.
+///
+/// # Safety
+/// As [`sion_fread`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sion_coll_fread(data: *mut c_void, size: usize, count: usize, handle: c_int) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { sion_fread(data, size, count, handle) }
+}
+
 /// Makes room in a chunk before the program writes to its `FILE`.
 #[unsafe(no_mangle)]
 pub extern "C" fn sion_ensure_free_space(handle: c_int, bytes: c_longlong) -> c_int {
@@ -119,6 +139,14 @@ pub unsafe extern "C" fn sion_seek_fp(
 
 fn seek(open: &mut Files, handle: c_int, rank: c_int, chunk: c_int, position: c_longlong) -> Result<()> {
     let rank = (rank != CURRENT_RANK).then_some(i64::from(rank));
+    let rank = match (rank, open.share(handle)) {
+        (Some(rank), Some(share)) if rank != i64::from(share.local_rank) => {
+            return Err(CallError::OtherTask { rank, own: share.local_rank });
+        }
+        // The only task of this process.
+        (_, Some(_)) => None,
+        (rank, None) => rank,
+    };
     match open.get(handle)? {
         OpenFile::Reading(file) => {
             let target = match chunk {

@@ -24,7 +24,7 @@ pub extern "C" fn sion_get_file_endianness(handle: c_int) -> c_int {
     number("sion_get_file_endianness", handle, |file| {
         let order = match file {
             OpenFile::Reading(file) => file.part()?.header.user_order,
-            OpenFile::Writing(file) => file.user_order,
+            OpenFile::Writing(file) => file.declared.user_order,
         };
         Ok(c_int::from(order == ByteOrder::Big))
     })
@@ -89,6 +89,7 @@ pub unsafe extern "C" fn sion_get_locations(
     chunk_bytes: *mut *mut c_longlong,
 ) -> c_int {
     success(BOUNDARY.call("sion_get_locations", |open| {
+        open.all_tasks(handle)?;
         let mut none = Locations::default();
         let (extent, tables) = match open.get(handle)? {
             OpenFile::Reading(file) => {
@@ -155,6 +156,7 @@ pub unsafe extern "C" fn sion_get_current_locations(
     chunks: *mut *mut c_longlong,
 ) -> c_int {
     success(BOUNDARY.call("sion_get_current_locations", |open| {
+        open.all_tasks(handle)?;
         let tables = match open.get(handle)? {
             OpenFile::Reading(file) => {
                 file.locate_current()?;
@@ -192,7 +194,7 @@ pub unsafe extern "C" fn sion_get_mapping(
                 let number = file.part()?.header.files.cast_signed();
                 (&mut file.mapping[..], number)
             }
-            OpenFile::Writing(_) => (&mut [][..], 1),
+            OpenFile::Writing(file) => (&mut [][..], file.declared.files.cast_signed()),
         };
         let entries = if table.is_empty() { INVALID } else { int(table.len() / 2) };
         // SAFETY: the caller's promise.
@@ -212,7 +214,7 @@ pub unsafe extern "C" fn sion_get_mapping(
 pub extern "C" fn sion_get_number_of_files(handle: c_int) -> c_int {
     number("sion_get_number_of_files", handle, |file| match file {
         OpenFile::Reading(file) => Ok(file.part()?.header.files.cast_signed()),
-        OpenFile::Writing(_) => Ok(1),
+        OpenFile::Writing(file) => Ok(file.declared.files.cast_signed()),
     })
 }
 
@@ -222,14 +224,18 @@ pub extern "C" fn sion_get_filenumber(handle: c_int) -> c_int {
     number("sion_get_filenumber", handle, |file| match file {
         OpenFile::Reading(file) if file.container().parts.len() > 1 && !file.is_of_one_rank() => Ok(0),
         OpenFile::Reading(file) => Ok(file.part()?.header.file_number.unwrap_or(0)),
-        OpenFile::Writing(_) => Ok(1),
+        OpenFile::Writing(file) => Ok(file.declared.number),
     })
 }
 
-/// 1; -1 if there is no such file.
+/// 1, 0 for a file of the parallel functions; -1 if there is no such file.
 #[unsafe(no_mangle)]
 pub extern "C" fn sion_is_serial_opened(handle: c_int) -> c_int {
-    number("sion_is_serial_opened", handle, |_| Ok(SUCCESS))
+    let opened = BOUNDARY.call("sion_is_serial_opened", |open| {
+        open.get(handle)?;
+        Ok::<_, CallError>(c_int::from(open.share(handle).is_none()))
+    });
+    opened.unwrap_or(INVALID)
 }
 
 /// The position in the physical file; -1 if there is no such file.

@@ -182,7 +182,7 @@ pub extern "C" fn sion_get_keyval_mode(handle: c_int) -> c_int {
     let mode: Option<KeyValue> = BOUNDARY.call("sion_get_keyval_mode", |open| {
         Ok::<_, CallError>(match open.get(handle)? {
             OpenFile::Reading(file) => file.key_value(),
-            OpenFile::Writing(file) => file.key_value,
+            OpenFile::Writing(file) => file.declared.key_value,
         })
     });
     mode.map_or(UNKNOWN, KeyValue::code)

@@ -4,7 +4,8 @@
 //! * [`open`]: open and close;
 //! * [`data`]: read, write and seek;
 //! * [`keys`]: key-value records;
-//! * [`inquiry`]: what a file contains, and where a task is.
+//! * [`inquiry`]: what a file contains, and where a task is;
+//! * [`parallel`]: for `include/sion_mpi.h`.
 //!
 //! Safety of every `#[unsafe(no_mangle)]` here: the symbol is SIONlib's own, and a program links one SIONlib.
 
@@ -12,11 +13,13 @@ pub mod data;
 pub mod inquiry;
 pub mod keys;
 pub mod open;
+pub mod parallel;
 
 pub use data::*;
 pub use inquiry::*;
 pub use keys::*;
 pub use open::*;
+pub use parallel::*;
 
 use std::ffi::{c_int, c_void};
 

@@ -107,15 +107,20 @@ pub unsafe extern "C" fn sion_open_rank(
 /// Closes a file.
 #[unsafe(no_mangle)]
 pub extern "C" fn sion_close(handle: c_int) -> c_int {
-    success(BOUNDARY.call("sion_close", |open| match open.take(handle)? {
-        OpenFile::Reading(_) => Ok(()),
-        OpenFile::Writing(file) => file.close(),
+    success(BOUNDARY.call("sion_close", |open| {
+        if open.share(handle).is_some() {
+            return Err(CallError::OpenedInParallel);
+        }
+        match open.take(handle)? {
+            OpenFile::Reading(_) => Ok(()),
+            OpenFile::Writing(file) => file.close(),
+        }
     }))
 }
 
 /// # Safety
 /// `name` is null or a C string.
-unsafe fn path(name: *const c_char) -> Result<PathBuf> {
+pub(super) unsafe fn path(name: *const c_char) -> Result<PathBuf> {
     // SAFETY: the caller's promise.
     Ok(PathBuf::from(unsafe { some_text(name, "the name of the file") }?))
 }
@@ -130,12 +135,16 @@ unsafe fn parsed(mode: *const c_char) -> Result<Mode> {
 /// A container that has the kind of streams that the mode names.
 fn container(path: &Path, mode: Mode) -> Result<Container> {
     let container = Container::open(path)?;
-    let its = container.key_value();
+    note_contrary(path, mode, container.key_value());
+    Ok(container)
+}
+
+/// Reports that a file has not the kind of streams that the mode names.
+pub(super) fn note_contrary(path: &Path, mode: Mode, its: KeyValue) {
     if mode.key_value.is_some_and(|wanted| wanted != its) {
         let kind = if its == KeyValue::Inline { "key-value records" } else { "plain streams" };
         BOUNDARY.note(&format!("{} has {kind}, contrary to the mode", path.display()));
     }
-    Ok(container)
 }
 
 /// The program's variables that describe a file.
@@ -183,6 +192,9 @@ impl Program {
         let declared = Declared {
             key_value: mode.key_value.unwrap_or_default(),
             user_order: mode.user_order.unwrap_or(ByteOrder::native()),
+            files: 1,
+            number: 1,
+            first_task: 0,
         };
         let planned = |alignment: u32| {
             let options = PlanOptions {
@@ -204,7 +216,7 @@ impl Program {
         *block_size = asked.unwrap_or(stream.block_size).cast_signed();
         let stored = plans.iter().map(|plan| plan.global_rank).collect();
         let part = parts.into_iter().next().ok_or(CallError::NoMemory(0))?;
-        Writing::begin(path, stream, part, stored, declared)
+        Writing::create(path, stream, part, stored, declared)
     }
 
     /// Sets the variables to what the file has.
