@@ -9,7 +9,9 @@ use holdfast_testkit::fast_directory;
 use holdfast_testkit::fuzz::{FuzzTarget, fixture_files};
 
 use crate::jubatus::config::same_config;
-use crate::jubatus::{Release, ScanOptions, scan};
+use crate::jubatus::examples::EXAMPLES;
+use crate::jubatus::header::{FORMAT_VERSION, Header, MAGIC};
+use crate::jubatus::{Engine, Release, Rules, ScanOptions, Server, SystemData, judge, scan};
 use crate::{Destination, Options, by_name, recognise};
 
 /// Reads an input as a file of this format and name.
@@ -35,6 +37,12 @@ pub const TARGETS: &[FuzzTarget] = &[
         corpus: || vec![b"{\"window_size\": 128}\0{\"window_size\":128}".to_vec()],
         words: &["{", "[", "\"a\":", "1e5", "\0"],
         check: jubatus_config,
+    },
+    FuzzTarget {
+        name: "jubatus_model",
+        corpus: jubatus_models,
+        words: &["recommender", "\"unlearner\":\"lru\"", "\"method\":\"lof\"", "\u{0}", "\"hash_num\":"],
+        check: jubatus_model,
     },
 ];
 
@@ -73,7 +81,52 @@ fn jubatus_config(bytes: &[u8]) {
     }
 }
 
+/// The engine and the configuration, each with this behind it, and the model.
+const BEFORE_NEXT: u8 = 0;
+
+fn jubatus_models() -> Vec<Vec<u8>> {
+    let parts = EXAMPLES.iter().map(|example| [example.engine.name().into(), example.config.into(), example.model().0]);
+    parts.map(|parts: [Vec<u8>; 3]| parts.join(&BEFORE_NEXT)).collect()
+}
+
+/// A model in a file whose header and system data are correct.
+fn jubatus_model(bytes: &[u8]) {
+    let mut parts = bytes.splitn(3, |byte| *byte == BEFORE_NEXT);
+    let mut next = || parts.next().unwrap_or_default();
+    let (engine, config, model) = (next(), next().to_vec(), next());
+    let Some(engine) = Engine::from_name(engine) else { return };
+    let name = engine.name().as_bytes().to_vec();
+    let system = SystemData { version: 1, timestamp: 1, engine: name, id: b"a".to_vec(), config };
+    let Some(system) = system.encode() else { return };
+    let user = [&[0x92, 1], model].concat();
+    let mut header = Header {
+        magic: MAGIC,
+        format_version: FORMAT_VERSION,
+        release: Release::NEWEST,
+        crc32: 0,
+        system_data_size: system.len() as u64,
+        user_data_size: user.len() as u64,
+    };
+    let mut crc = Header::start_checksum(&header.encode());
+    [&system, &user].into_iter().for_each(|block| crc.update(block));
+    header.crc32 = crc.finalize();
+    let file = [&header.encode()[..], &system, &user].concat();
+    let scanned = scan(&file[..], file.len() as u64, ScanOptions::default(), &mut |_| ()).unwrap();
+    let judgement = judge(&scanned, &Server { engine: Some(engine), ..Server::newest(Rules::Released) });
+    let place = judgement.refusal.and_then(|refusal| refusal.offset).unwrap_or_default();
+    assert!(place <= file.len() as u64, "{place} of {}", file.len());
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_of_the_corpus_are_models_that_are_accepted() {
+        for input in jubatus_models() {
+            jubatus_model(&input);
+        }
+    }
+
     holdfast_testkit::mutation_test!(super::TARGETS, 1_500);
 }

@@ -31,8 +31,8 @@ Examples:
                                             check whether this server would load it
 
 A Jubatus model is checked as `load` of a released server does; the first failed check is reported. Defaults: \
-release 1.1.1, type and id from the file's name, no configuration. The data of some methods are not checked as the \
-engine does when it loads them: the result is then \"engine data not checked\".
+release 1.1.1, type and id from the file's name, no configuration. The engine's data in models of releases before \
+1.1.0 are not checked as the engine does when it loads them: the result is then \"engine data not checked\".
 
 With --prefix, a checkpoint that is recorded as incomplete is listed and is no damage, unless one of its files is \
 damaged.

@@ -3,7 +3,8 @@
 //!
 //! * [`header`]: the 48-byte header, and the checksum;
 //! * [`msgpack`]: a tokenizer for blocks of bounded length, and an encoder of the dialect, for files and for RPC;
-//! * [`system_data`], [`schema`]: the required structure of the two blocks;
+//! * [`system_data`]: the first block;
+//! * [`schema`], `structures`, `layout`: the required structure of the second one, by engine and configuration;
 //! * [`mod@scan`]: one pass over a file that collects facts; [`verify`]: whether a server accepts a file with them;
 //! * [`config`]: the equality of two configurations;
 //! * [`describe`]: the file's description; [`write`](mod@write): atomic replacement of a model file;
@@ -19,11 +20,15 @@ use std::path::Path;
 pub mod config;
 pub mod describe;
 pub mod engine;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod examples;
 pub mod header;
+mod layout;
 pub mod msgpack;
 pub mod name;
 pub mod scan;
 pub mod schema;
+mod structures;
 pub mod system_data;
 pub mod verify;
 pub mod write;

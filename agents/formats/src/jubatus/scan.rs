@@ -7,8 +7,9 @@ use sha2::{Digest, Sha256};
 
 use super::engine::Engine;
 use super::header::{FORMAT_VERSION, HEADER_LENGTH, Header, MAGIC};
+use super::layout::ModelLayout;
 use super::msgpack::{MsgpackError, Token, TokenReader};
-use super::schema::{ModelSchema, Schema, ValueFindings, walk};
+use super::schema::{Schema, ValueFindings, walk, walk_rest};
 use super::system_data::{MAX_SYSTEM_DATA, SystemData, SystemDataError, SystemDataForm};
 
 /// A block size of this many bytes or more is a damaged field, not a truncated file.
@@ -146,9 +147,9 @@ pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mu
     }
     let blocks = match (blocks, &header) {
         (Ok(()), Some(header)) => {
-            let unknown = ModelSchema { schema: &Schema::Any, is_complete: false };
-            let model = system.as_ref().and_then(|system| model_schema(system, header)).unwrap_or(unknown);
-            read_user_block(&mut reader, header, model, crc, length, want, &mut see)?
+            let model = system.as_ref().and_then(|system| model_layout(system, header));
+            let model = model.unwrap_or(ModelLayout::UNKNOWN);
+            read_user_block(&mut reader, header, &model, crc, length, want, &mut see)?
         }
         (Err(fault), _) => Err(fault),
         (Ok(()), None) => Err(BlockError::NoHeader { length }),
@@ -174,15 +175,15 @@ fn shrunk(what: &'static str, length: u64) -> BlockError {
     BlockError::Truncated { what, length, needed: length }
 }
 
-fn model_schema(system: &SystemBlock, header: &Header) -> Option<ModelSchema> {
+fn model_layout(system: &SystemBlock, header: &Header) -> Option<ModelLayout> {
     let (data, _) = system.data.as_ref().ok()?;
-    Some(Engine::from_name(&data.engine)?.model_schema(header.release, &data.config))
+    Some(ModelLayout::of(Engine::from_name(&data.engine)?, header.release, &data.config))
 }
 
 fn read_user_block(
     reader: &mut impl Read,
     header: &Header,
-    model: ModelSchema,
+    model: &ModelLayout,
     mut crc: crc32fast::Hasher,
     length: u64,
     want: ScanOptions,
@@ -201,7 +202,7 @@ fn read_user_block(
         }
     };
     let mut source = TokenReader::block(ObservedReader { reader, see: &mut see_user }, header.user_data_size);
-    let mut user = user_data(&mut source, model.schema);
+    let mut user = user_data(&mut source, model);
     let behind = match source.drain() {
         Ok(behind) => behind,
         Err(MsgpackError::Ended) => return Ok(Err(shrunk("the user data", length))),
@@ -224,10 +225,7 @@ fn read_user_block(
 }
 
 /// Parses a user data block up to the end of its array.
-pub(super) fn user_data<R: Read>(
-    source: &mut TokenReader<R>,
-    schema: &'static Schema,
-) -> Result<UserData, MsgpackError> {
+pub(super) fn user_data<R: Read>(source: &mut TokenReader<R>, model: &ModelLayout) -> Result<UserData, MsgpackError> {
     let mut user = UserData::default();
     let mut seen = ValueFindings::default();
     match source.token()? {
@@ -238,7 +236,7 @@ pub(super) fn user_data<R: Read>(
                     0 => user.version = version(source, &mut seen)?,
                     1 => {
                         user.model_offset = source.offset();
-                        walk(source, 1, schema, &mut seen)?;
+                        model.walk(source, 1, &mut seen)?;
                         user.model_length = source.offset() - user.model_offset;
                         user.mismatch = seen.mismatch;
                     }
@@ -246,13 +244,7 @@ pub(super) fn user_data<R: Read>(
                 }
             }
         }
-        Token::Map(pairs) => {
-            for _ in 0..2 * u64::from(pairs) {
-                walk(source, 1, &Schema::Any, &mut seen)?;
-            }
-        }
-        Token::Text { length, .. } => source.skip(length)?,
-        _ => {}
+        other => walk_rest(source, 0, other, &mut seen)?,
     }
     user.new_forms = seen.new_forms;
     Ok(user)
@@ -262,18 +254,7 @@ fn version<R: Read>(source: &mut TokenReader<R>, seen: &mut ValueFindings) -> Re
     match source.token()? {
         Token::Unsigned(version) => Ok(Some(version)),
         other => {
-            let values = match other {
-                Token::Array(members) => u64::from(members),
-                Token::Map(pairs) => 2 * u64::from(pairs),
-                Token::Text { length, .. } => {
-                    source.skip(length)?;
-                    0
-                }
-                _ => 0,
-            };
-            for _ in 0..values {
-                walk(source, 2, &Schema::Any, seen)?;
-            }
+            walk_rest(source, 1, other, seen)?;
             Ok(None)
         }
     }

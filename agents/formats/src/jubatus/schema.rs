@@ -1,10 +1,8 @@
 //! The structure that an engine requires of its model. Servers check it last, when they already replace the model in
 //! memory.
 //!
-//! A schema contains only the requirements of every server of a release line. The members of a method whose structure
-//! is not described here are not checked, which is part of the result ([`ModelSchema::is_complete`]).
-//!
-//! Structures are those of jubatus_core 1.1: [`Schema::Struct`] is a class with `MSGPACK_DEFINE`.
+//! A schema contains only the requirements of every server of a release line. `structures` has the classes of the
+//! servers as schemas, `layout` combines them to the model of an engine.
 
 use std::io::Read;
 
@@ -18,8 +16,11 @@ pub enum Schema {
     Unsigned,
     /// An integer that is not negative and at most this.
     UnsignedUpTo(u64),
+    /// This integer.
+    Value(u64),
     /// A signed integer of four bytes.
     Int,
+    Bool,
     Float,
     /// A string or raw bytes.
     Text,
@@ -32,102 +33,13 @@ pub enum Schema {
     /// An array that starts with these members, or with the first of them: servers keep the defaults of missing ones.
     Struct(&'static [Schema]),
     Map(&'static Schema, &'static Schema),
+    /// The number of bits of all hashes of a table: [`ValueFindings::hash_bits`].
+    HashBits,
+    /// The bytes of a bit vector, in words of eight, whose number of bits is the value before.
+    Bits,
 }
 
 static ANY: Schema = Schema::Any;
-static TEXT: Schema = Schema::Text;
-
-static SAMPLE: Schema = Schema::Exactly(&[Schema::Unsigned, Schema::Exactly(&[Schema::Text, Schema::Float])]);
-static STATISTIC: Schema =
-    Schema::Members(&[Schema::Unsigned, Schema::Float, Schema::Float, Schema::Float, Schema::Float]);
-static STAT_MEMBERS: [Schema; 5] =
-    [Schema::Unsigned, Schema::List(&SAMPLE), Schema::Map(&TEXT, &STATISTIC), Schema::Float, Schema::Float];
-
-/// `[window_size, [[time, [key, value]], …], {key: [count, sum, sum of squares, max, min]}, e, n]`.
-pub(super) static STAT: Schema = Schema::Members(&STAT_MEMBERS);
-
-/// The required structure of an engine's model.
-#[derive(Debug, Clone, Copy)]
-pub struct ModelSchema {
-    pub schema: &'static Schema,
-    /// True if it contains everything that a server checks; false if the data of a method are not checked.
-    pub is_complete: bool,
-}
-
-static UNSIGNED: Schema = Schema::Unsigned;
-static FLOAT: Schema = Schema::Float;
-
-/// `storage::version`.
-const VERSION: Schema = Schema::Struct(&[Schema::Unsigned]);
-/// `fv_converter::counter<std::string>`.
-const COUNTER: Schema = Schema::Struct(&[Schema::Map(&TEXT, &FLOAT)]);
-/// `fv_converter::keyword_weights`.
-const KEYWORD_WEIGHTS: Schema =
-    Schema::Struct(&[Schema::Unsigned, COUNTER, COUNTER, COUNTER, Schema::Map(&TEXT, &FLOAT)]);
-/// `fv_converter::weight_manager`.
-const WEIGHT_MANAGER: Schema = Schema::Struct(&[VERSION, KEYWORD_WEIGHTS, KEYWORD_WEIGHTS]);
-
-/// `storage::local_storage` and `local_storage_mixture`: the weights of linear classifiers and regressions.
-const LINEAR_STORAGE: Schema = Schema::Struct(&[
-    Schema::Map(&TEXT, &FEATURE_WEIGHTS),
-    Schema::Struct(&[Schema::Map(&TEXT, &UNSIGNED), Schema::Map(&UNSIGNED, &TEXT), Schema::Unsigned]),
-    Schema::Map(&TEXT, &FEATURE_WEIGHTS),
-    VERSION,
-]);
-static FEATURE_WEIGHTS: Schema = Schema::Map(&UNSIGNED, &THREE_FLOATS);
-static THREE_FLOATS: Schema = Schema::Struct(&[Schema::Float, Schema::Float, Schema::Float]);
-/// `storage::labels`.
-const LABELS: Schema = Schema::Struct(&[Schema::Map(&TEXT, &UNSIGNED), Schema::Map(&TEXT, &UNSIGNED), VERSION]);
-
-/// A linear classifier without unlearner, and the weights of the converter.
-pub(super) static LINEAR_CLASSIFIER: Schema =
-    Schema::Exactly(&[Schema::Exactly(&[LINEAR_STORAGE, LABELS]), WEIGHT_MANAGER]);
-/// A linear regression, and the weights of the converter.
-pub(super) static LINEAR_REGRESSION: Schema = Schema::Exactly(&[Schema::Exactly(&[LINEAR_STORAGE]), WEIGHT_MANAGER]);
-/// The weights of the converter.
-pub(super) static WEIGHT: Schema = Schema::Exactly(&[WEIGHT_MANAGER]);
-/// The data of a method that is not described here, and the weights of the converter.
-pub(super) static OTHER_METHOD: Schema = Schema::Exactly(&[Schema::Any, WEIGHT_MANAGER]);
-
-/// `bandit::summation_storage`, of all methods.
-pub(super) static BANDIT: Schema =
-    Schema::Struct(&[Schema::List(&TEXT), Schema::Map(&TEXT, &COUNTED_ARMS), Schema::Map(&TEXT, &COUNTED_ARMS)]);
-static COUNTED_ARMS: Schema = Schema::Exactly(&[Schema::Int, Schema::Map(&TEXT, &ARM)]);
-static ARM: Schema = Schema::Struct(&[Schema::Int, Schema::Float]);
-
-/// `graph::graph_wo_index`: nodes, edges, other nodes, centralities and shortest paths by query.
-pub(super) static GRAPH: Schema = Schema::Struct(&[
-    Schema::Map(&UNSIGNED, &NODE),
-    Schema::Map(&UNSIGNED, &EDGE),
-    Schema::Map(&UNSIGNED, &BYTE),
-    Schema::Map(&QUERY, &SCORES),
-    Schema::Map(&QUERY, &TREES),
-]);
-static BYTE: Schema = Schema::UnsignedUpTo(255);
-static NODE: Schema = Schema::Struct(&[Schema::Map(&TEXT, &TEXT), Schema::List(&UNSIGNED), Schema::List(&UNSIGNED)]);
-static EDGE: Schema = Schema::Struct(&[Schema::Map(&TEXT, &TEXT), Schema::Unsigned, Schema::Unsigned]);
-static QUERY: Schema = Schema::Struct(&[Schema::List(&CONDITION), Schema::List(&CONDITION)]);
-static CONDITION: Schema = Schema::Exactly(&[Schema::Text, Schema::Text]);
-static SCORES: Schema = Schema::Map(&UNSIGNED, &SCORE);
-static SCORE: Schema = Schema::Struct(&[Schema::Float, Schema::Unsigned]);
-static TREES: Schema = Schema::List(&TREE);
-static TREE: Schema = Schema::Struct(&[Schema::Unsigned, Schema::Map(&UNSIGNED, &PATH), Schema::Map(&UNSIGNED, &PATH)]);
-static PATH: Schema = Schema::Exactly(&[Schema::Unsigned, Schema::Unsigned]);
-
-/// The data of a method and the weights of the converter.
-pub(super) static METHOD_AND_WEIGHTS: Schema = Schema::Exactly(&[Schema::Any, Schema::List(&ANY)]);
-
-/// Only the weights of the converter.
-pub(super) static WEIGHTS: Schema = Schema::Exactly(&[Schema::List(&ANY)]);
-
-/// A structure specific to an engine.
-pub(super) static STRUCTURE: Schema = Schema::List(&ANY);
-
-/// The form of servers up to 0.5.4: one member for each component that is mixed.
-pub(super) static WRAPPED: Schema = Schema::List(&ANY);
-
-/// [`STAT`] in the form of servers up to 0.5.4.
-pub(super) static WRAPPED_STAT: Schema = Schema::Exactly(&[Schema::Members(&STAT_MEMBERS)]);
 
 /// Findings of a walk over values.
 #[derive(Debug, Default)]
@@ -136,6 +48,15 @@ pub struct ValueFindings {
     pub mismatch: Option<u64>,
     /// A text in a form that the oldest servers do not know.
     pub new_forms: bool,
+    /// The offset and value of the first [`Schema::HashBits`].
+    pub hash_bits: Option<(u64, u64)>,
+}
+
+impl ValueFindings {
+    /// Records a value at this offset that does not have the required structure.
+    pub(super) fn mismatch_at(&mut self, offset: u64) {
+        self.mismatch = Some(self.mismatch.map_or(offset, |first| first.min(offset)));
+    }
 }
 
 struct OpenContainer {
@@ -176,13 +97,22 @@ pub fn walk<R: Read>(
 ) -> Result<(), MsgpackError> {
     let mut open: Vec<OpenContainer> = Vec::new();
     let mut expected = schema;
+    let mut number_before = None;
     loop {
         let offset = source.offset();
         let token = source.token()?;
-        if !fits(expected, token) {
-            seen.mismatch.get_or_insert(offset);
+        let number = match token {
+            Token::Unsigned(number) => Some(number),
+            _ => None,
+        };
+        if !fits(expected, token, number_before) {
+            seen.mismatch_at(offset);
             expected = &ANY;
         }
+        if let (Schema::HashBits, Some(bits)) = (expected, number) {
+            seen.hash_bits.get_or_insert((offset, bits));
+        }
+        number_before = number;
         let inside = match token {
             Token::Array(count) => Some(u64::from(count)),
             Token::Map(count) => Some(2 * u64::from(count)),
@@ -227,15 +157,39 @@ pub fn walk<R: Read>(
     }
 }
 
-fn fits(expected: &Schema, token: Token) -> bool {
+/// Reads what follows a token at this depth that was read already: the bytes of a text, or the members of a container,
+/// which can be any.
+///
+/// # Errors
+/// As [`walk`].
+pub(super) fn walk_rest<R: Read>(
+    source: &mut TokenReader<R>,
+    depth: usize,
+    token: Token,
+    seen: &mut ValueFindings,
+) -> Result<(), MsgpackError> {
+    let values = match token {
+        Token::Array(members) => u64::from(members),
+        Token::Map(pairs) => 2 * u64::from(pairs),
+        Token::Text { length, .. } => return source.skip(length),
+        _ => 0,
+    };
+    (0..values).try_for_each(|_| walk(source, depth + 1, &ANY, seen))
+}
+
+/// `number_before` is the value before the token, if it is an integer that is not negative.
+fn fits(expected: &Schema, token: Token, number_before: Option<u64>) -> bool {
     match (expected, token) {
         (Schema::Any, _)
-        | (Schema::Unsigned, Token::Unsigned(_))
+        | (Schema::Unsigned | Schema::HashBits, Token::Unsigned(_))
+        | (Schema::Bool, Token::Bool(_))
         | (Schema::Float, Token::Float32(_) | Token::Float64(_))
         | (Schema::Text, Token::Text { .. })
         | (Schema::List(_) | Schema::Struct(_), Token::Array(_))
         | (Schema::Map(..), Token::Map(_)) => true,
         (Schema::UnsignedUpTo(most), Token::Unsigned(value)) => value <= *most,
+        (Schema::Value(expected), Token::Unsigned(value)) => value == *expected,
+        (Schema::Bits, Token::Text { length, .. }) => number_before.map(bit_vector_bytes) == Some(u64::from(length)),
         (Schema::Int, Token::Unsigned(value)) => i32::try_from(value).is_ok(),
         (Schema::Int, Token::Negative(value)) => i32::try_from(value).is_ok(),
         (Schema::Exactly(members), Token::Array(count)) => count as usize == members.len(),
@@ -244,8 +198,14 @@ fn fits(expected: &Schema, token: Token) -> bool {
     }
 }
 
+/// Bytes of a bit vector in a file.
+fn bit_vector_bytes(bits: u64) -> u64 {
+    bits.div_ceil(64).saturating_mul(8)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::structures::STAT;
     use super::*;
 
     fn seen(bytes: &[u8], schema: &'static Schema) -> Result<ValueFindings, MsgpackError> {
@@ -279,7 +239,22 @@ mod tests {
         assert_eq!(seen(&text_for_a_number, &STAT).unwrap().mismatch, Some(1));
         assert_eq!(seen(b"\x81\x01\x02", &STAT).unwrap().mismatch, Some(0));
         assert_eq!(seen(b"\x94\x01\x90\x80\x01", &STAT).unwrap().mismatch, Some(0));
-        assert_eq!(seen(b"\x92\x01\x02", &METHOD_AND_WEIGHTS).unwrap().mismatch, Some(2));
         assert!(seen(b"\x91\xc4\x00", &ANY).unwrap().new_forms);
+    }
+
+    #[test]
+    fn bit_vector_has_the_bytes_of_its_number_of_bits() {
+        static BIT_VECTOR: Schema = Schema::Exactly(&[Schema::HashBits, Schema::Bits]);
+        let vector = |bits: &[u8], bytes: usize| {
+            let head = [&[0x92], bits, &[0xa0 + bytes as u8]].concat();
+            seen(&[head, vec![0; bytes]].concat(), &BIT_VECTOR).unwrap()
+        };
+        for (bits, bytes) in [(0, 0), (1, 8), (64, 8), (65, 16)] {
+            let found = vector(&[bits], bytes);
+            assert_eq!((found.mismatch, found.hash_bits), (None, Some((1, u64::from(bits)))), "{bits} bits");
+            assert_eq!(vector(&[bits], bytes + 1).mismatch, Some(2), "{bits} bits");
+        }
+        assert_eq!(vector(&[0xc0], 8).mismatch, Some(1));
+        assert_eq!(vector(b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff", 8).mismatch, Some(10));
     }
 }

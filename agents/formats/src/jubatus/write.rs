@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::engine::Engine;
 use super::header::{FORMAT_VERSION, HEADER_LENGTH, Header, MAGIC, Release};
+use super::layout::ModelLayout;
 use super::msgpack::{MsgpackError, TokenReader, put_array, put_unsigned};
 use super::name::ModelId;
 use super::scan::user_data;
@@ -114,7 +115,7 @@ fn copy_block(
     crc: &mut crc32fast::Hasher,
 ) -> io::Result<Result<u64, Unloadable>> {
     let mut source = TokenReader::to_end(CopyingReader { reader: block, out, crc });
-    let read = user_data(&mut source, model.engine.model_schema(model.release, &model.config).schema);
+    let read = user_data(&mut source, &ModelLayout::of(model.engine, model.release, &model.config));
     let (user, trailing) = match read.and_then(|user| Ok((user, source.drain()?))) {
         Ok(read) => read,
         Err(MsgpackError::Io(error)) => return Err(error),
