@@ -1,8 +1,9 @@
 //! Checkpoints that FTI itself has written, imported into a prefix directory, and recovered by a program of this
 //! libfti.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use holdfast_testkit::{fixtures, scratch_copy};
@@ -122,8 +123,8 @@ fn what_cannot_be_imported_is_refused_and_nothing_is_left_of_it() {
         let printed = exits_with(&import(&world, &from, more), code);
         assert!(printed.contains(reason), "{reason}: {printed}");
         let left: Vec<_> = fs::read_dir(world.path().join("prefix")).unwrap().flatten().collect();
-        let is_of_import = |name: &str| name.starts_with("scr.") || name.starts_with(".holdfast-import");
-        assert!(!left.iter().any(|entry| is_of_import(&entry.file_name().to_string_lossy())), "{left:?}");
+        assert!(!left.iter().any(|entry| entry.file_name().to_string_lossy().starts_with("scr.")), "{left:?}");
+        assert!(scratch_directories(&world.path().join("prefix")).is_empty());
     }
     exits_with(&import(&world, &global, &["--ranks", "4"]), 0);
     // The next run would not restart from its own checkpoint.
@@ -133,6 +134,54 @@ fn what_cannot_be_imported_is_refused_and_nothing_is_left_of_it() {
     exits_with(&ran, 0);
     let current = holdfast(&["index", "current", "--prefix", "prefix"], world.path());
     assert_eq!(exits_with(&current, 0).trim(), json(&ran)["directory"].as_str().unwrap());
+}
+
+/// The directories of commands below a prefix directory.
+fn scratch_directories(prefix: &Path) -> Vec<PathBuf> {
+    let trash = prefix.join(format!(".hf-trash-{}", rustix::process::geteuid().as_raw()));
+    let entries = fs::read_dir(trash).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.is_dir()).collect()
+}
+
+#[test]
+fn what_a_killed_import_left_is_removed_by_the_next_one_and_nothing_else() {
+    let (world, tree) = (prepared(), fixtures("fti").join("v1.1/seven-l3/c6"));
+    let prefix = world.path().join("prefix");
+    // With the lock of the index, it cannot end: it is killed while its directory is there.
+    let state = prefix.join(".holdfast");
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+    let lock = File::options().create(true).append(true).mode(0o600).open(state.join("index.lock")).unwrap();
+    lock.lock().unwrap();
+    let mut killed = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    killed.args(["fti", "import"]).arg(&tree).args(["--prefix", "prefix"]).current_dir(world.path());
+    let mut killed = quiet(&mut killed).spawn().unwrap();
+    let left = loop {
+        if let Some(left) = scratch_directories(&prefix).pop() {
+            break left;
+        }
+        assert!(killed.try_wait().unwrap().is_none(), "it ended although the index is locked");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    drop(lock);
+    assert_eq!(scratch_directories(&prefix), [left.clone()]);
+
+    // A process that runs, and directories that anyone may have made.
+    let name = left.file_name().unwrap().to_str().unwrap();
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let start = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().to_owned();
+    let machine = name.split('-').nth(1).unwrap();
+    let of_this_process = left.with_file_name(format!(".hf-{machine}-{}-{start}-0.tmp", std::process::id()));
+    let others = [of_this_process, prefix.join(name), prefix.join(".holdfast-import.a1b2c3")];
+    for other in &others {
+        fs::create_dir(other).unwrap();
+        fs::write(other.join("Ckpt6-Rank0.fti"), "").unwrap();
+    }
+    exits_with(&import(&world, &tree, &[]), 0);
+    assert!(!left.exists() && others.iter().all(|other| other.join("Ckpt6-Rank0.fti").exists()));
+    assert_eq!(scratch_directories(&prefix), [others[0].clone()], "its own directory is removed at the end");
 }
 
 #[test]

@@ -96,8 +96,8 @@ pub(crate) const EXAMPLES: &[Example] = &[
     },
     Example {
         engine: Engine::Anomaly,
-        config: r#"{"method":"light_lof","parameter":{"unlearner":"random","method":"euclid_lsh","nearest_neighbor_num":5,
-            "parameter":{"hash_num":64}}}"#,
+        config: r#"{"method":"light_lof","parameter":{"unlearner":"random","method":"euclid_lsh",
+            "nearest_neighbor_num":5,"parameter":{"hash_num":64}}}"#,
         method: || json!([random(), table(&[hashes(), numbers()]), table(&[numbers(), numbers()])]),
     },
     Example {

@@ -73,8 +73,8 @@ static BIT_VECTOR: Schema = Schema::Exactly(&[Schema::Unsigned, Schema::Bits]);
 pub(super) static BIT_INDEX: Schema =
     Schema::Struct(&[Schema::Map(&TEXT, &BIT_VECTOR), Schema::Map(&TEXT, &BIT_VECTOR)]);
 
-/// `storage::lsh_index_storage`: entries and buckets, each with what is not mixed yet, shifts, the number of tables, and
-/// the names of the rows.
+/// `storage::lsh_index_storage`: entries and buckets, each with what is not mixed yet, shifts, the number of tables,
+/// and the names of the rows.
 pub(super) static LSH_INDEX: Schema = Schema::Struct(&[
     Schema::Map(&TEXT, &LSH_ENTRY),
     Schema::Map(&TEXT, &LSH_ENTRY),

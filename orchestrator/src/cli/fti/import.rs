@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use chrono::Local;
 use holdfast_core::prefix::add::AddOptions;
 use holdfast_core::prefix::fetch;
-use holdfast_core::store;
+use holdfast_core::store::posix::ScratchDirectory;
+use holdfast_core::store::{self, PosixStore};
 use holdfast_formats::fti_ff::checkpoint::{FtiFile, inspect};
 use holdfast_formats::fti_ff::name::{FileName, FileRole};
 use holdfast_formats::fti_ff::repair::{self, Repair};
@@ -93,10 +94,7 @@ pub(super) fn run(args: &ImportArgs, output: Style) -> Result<u8, Failure> {
         ));
     }
 
-    let space = if args.dry_run { std::env::temp_dir() } else { args.prefix.clone() };
-    let staging = tempfile::Builder::new().prefix(".holdfast-import.").tempdir_in(&space).map_err(|error| {
-        Failure::new(exit::UNAVAILABLE, "cannot make a temporary directory").at(space.display()).because(error)
-    })?;
+    let staging = Staging::make(args)?;
     let declared = Dataset { level: Some(Level::Prefix), ..Dataset::default() };
     let count = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
     let now = Local::now().naive_local();
@@ -157,6 +155,33 @@ pub(super) fn run(args: &ImportArgs, output: Style) -> Result<u8, Failure> {
         }
     }))?;
     Ok(lost.unwrap_or(exit::FINISHED))
+}
+
+/// Where the files are restored, one at a time; removed when it is dropped.
+enum Staging {
+    /// Below the prefix directory, which has the space. The next import removes what one that was killed left there.
+    Prefix(ScratchDirectory),
+    DryRun(tempfile::TempDir),
+}
+
+impl Staging {
+    fn make(args: &ImportArgs) -> Result<Self, Failure> {
+        if !args.dry_run {
+            return Ok(Staging::Prefix(PosixStore::open(&args.prefix)?.scratch_directory()?));
+        }
+        let made = tempfile::Builder::new().prefix("holdfast-import.").tempdir();
+        Ok(Staging::DryRun(made.map_err(|error| {
+            let space = std::env::temp_dir();
+            Failure::new(exit::UNAVAILABLE, "cannot make a temporary directory").at(space.display()).because(error)
+        })?))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Staging::Prefix(directory) => directory.path(),
+            Staging::DryRun(directory) => directory.path(),
+        }
+    }
 }
 
 struct Taking<'a> {

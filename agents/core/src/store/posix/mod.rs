@@ -30,6 +30,7 @@ use crate::kvtree::Tree;
 use crate::owned::{MissingDirectories, OwnedError, SharedDirectory};
 
 pub use dataset::PosixDataset;
+pub use trash::ScratchDirectory;
 
 /// It holds the prefix directory open: nothing that is exchanged later has an effect.
 #[derive(Clone, Debug)]
@@ -59,6 +60,15 @@ impl PosixStore {
                 PrefixError::Io { action: "open the prefix directory", path, source, remedy }
             }
         })
+    }
+
+    /// A directory below the prefix directory for the time of a command's work.
+    ///
+    /// # Errors
+    /// [`PrefixError::Owned`] if it cannot be made, or another user may have a hand in it.
+    pub fn scratch_directory(&self) -> Result<ScratchDirectory, PrefixError> {
+        stall::wait();
+        Ok(ScratchDirectory::make(&self.prefix)?)
     }
 
     fn examine(&self, name: &DirectoryName) -> io::Result<Option<Stat>> {

@@ -1,10 +1,14 @@
-//! Datasets that are being deleted: `.hf-trash-<user id>` below the prefix directory.
+//! What is removed in any case: `.hf-trash-<user id>` below the prefix directory. Datasets that are being deleted, and
+//! directories of a command for the time of its work.
 //!
 //! A dataset moves there by a rename, so that it is gone at once, and its files are removed there by descriptors. The
 //! directory belongs to this user alone (0700) and has a marker: another user can neither move anything into it nor
-//! have something else in its place emptied. It stays, empty but for the marker.
+//! have something else in its place emptied. It stays, empty but for the marker. The names in it contain the process
+//! that made them: what a process that was killed left is removed by the next one.
 
 use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 use rustix::process::geteuid;
@@ -27,11 +31,7 @@ pub(super) fn take(prefix: &SharedDirectory, directory: &DirectoryName) -> Resul
     let opened = prefix.below([OsStr::new(directory.as_str())], MissingDirectories::Fail)?;
     opened.check_owner()?;
     let checked = fstat(&opened).map_err(OwnedError::io("examine", &path))?;
-    let trash = prefix.create_directory(name(), Access::Private)?;
-    if is_new(&trash)? {
-        trash.mark(&MARKER, Durability::Machine)?;
-    }
-    trash.check_marker(&MARKER)?;
+    let trash = create(prefix)?;
     let taken = temporary::name();
     renameat(prefix, directory.as_str(), &trash, taken.as_str()).map_err(OwnedError::io("delete", &path))?;
     // It may have been exchanged since it was opened.
@@ -41,6 +41,39 @@ pub(super) fn take(prefix: &SharedDirectory, directory: &DirectoryName) -> Resul
     }
     let _ = renameat(&trash, taken.as_str(), prefix, directory.as_str());
     Err(OwnedError::refused(&path, Found::Exchanged))
+}
+
+/// A directory below the prefix directory for files that are not kept. It is removed when this is dropped, and by the
+/// next process if this one is killed.
+#[derive(Debug)]
+pub struct ScratchDirectory {
+    prefix: Arc<SharedDirectory>,
+    name: String,
+    path: PathBuf,
+}
+
+impl ScratchDirectory {
+    /// Makes it, after the removal of those of processes that were killed.
+    pub(super) fn make(prefix: &Arc<SharedDirectory>) -> Result<Self, OwnedError> {
+        remove_abandoned(prefix)?;
+        let trash = create(prefix)?;
+        let name = temporary::name();
+        let made = trash.new_directory(&name, Access::Private)?;
+        let made = made.ok_or_else(|| OwnedError::refused(&trash.path().join(&name), Found::Exchanged))?;
+        Ok(ScratchDirectory { prefix: prefix.clone(), name, path: made.path().to_owned() })
+    }
+
+    /// Only this user can enter it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ScratchDirectory {
+    /// What cannot be removed now is removed by the next process.
+    fn drop(&mut self) {
+        let _ = remove(&self.prefix, &self.name);
+    }
 }
 
 /// Removes what was taken. That may take long.
@@ -56,6 +89,15 @@ pub(super) fn remove_abandoned(prefix: &SharedDirectory) -> Result<(), OwnedErro
         name.to_str().zip(found.ok()).is_some_and(|(name, found)| temporary::is_abandoned(name, &found))
     };
     trash.names()?.into_iter().filter(is_abandoned).try_for_each(|name| trash.remove_directory(&name))
+}
+
+fn create(prefix: &SharedDirectory) -> Result<OwnedDirectory, OwnedError> {
+    let trash = prefix.create_directory(name(), Access::Private)?;
+    if is_new(&trash)? {
+        trash.mark(&MARKER, Durability::Machine)?;
+    }
+    trash.check_marker(&MARKER)?;
+    Ok(trash)
 }
 
 fn open(prefix: &SharedDirectory) -> Result<Option<OwnedDirectory>, OwnedError> {
