@@ -1,10 +1,16 @@
 //! An agent that ends alone is restarted and adopts its node's state; the run continues.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::mem::MaybeUninit;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
+use holdfast_core::control::halt::HaltFile;
+use holdfast_model::HaltCondition;
+use rustix::fs::inotify;
+use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::job::Job;
@@ -48,15 +54,62 @@ fn externally_killed_agent_is_restarted(world: &World) {
 fn socket_of_a_living_agent_that_was_removed_is_there_again_for_the_next_generation(world: &World) {
     let job = Job::new(world, 1).holding_after(4);
     let running = job.reaches(4);
-    let job_id = world.state()["agents"]["job_id"].as_str().unwrap().to_owned();
-    let control = world.node_root("node1").join("tmp").join(USER).join(format!("scr.{job_id}"));
-    let socket = control.join("agent.sock");
+    let socket = control(world, "node1").join("agent.sock");
     fs::remove_file(&socket).unwrap();
     world.wait("the socket is there again", || socket.exists().then_some(()));
     assert!(world.kill(|line| line.contains("example heat")) > 0);
     job.finishes(running);
     assert_eq!(world.all("generation_launched").len(), 2);
     assert_eq!(world.all("node_down").len(), 0);
+}
+
+/// The control directory of the job on a node.
+fn control(world: &World, node: &str) -> PathBuf {
+    let job_id = world.state()["agents"]["job_id"].as_str().unwrap().to_owned();
+    world.node_root(node).join("tmp").join(USER).join(format!("scr.{job_id}"))
+}
+
+/// Waits until a file was opened so often.
+fn opened(world: &World, path: &Path, times: usize) {
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&watch, path, inotify::WatchFlags::OPEN).unwrap();
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(&watch, &mut buffer);
+    for time in 0..times {
+        world.wait(&format!("{} is opened, time {time}", path.display()), || match events.next() {
+            Ok(event) => Some(event.events()),
+            Err(Errno::AGAIN) => None,
+            Err(error) => panic!("{error}"),
+        });
+    }
+}
+
+#[test]
+fn agent_reads_the_halt_file_every_second_though_nobody_asks_for_its_health(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
+    let running = job.reaches(4);
+    // Of a node whose halt file is read for its health reports only.
+    let file = control(world, "node1").join("halt.scrinfo");
+    HaltFile::update(&file, |halt| halt.set_number(HaltCondition::CheckpointsLeft, 100)).unwrap();
+    running.signal(Signal::STOP);
+    // The report of a request that was on its way may have it read once.
+    opened(world, &file, 3);
+    running.signal(Signal::CONT);
+    job.finishes(running);
+}
+
+#[test]
+fn agent_renews_its_claim_of_the_control_directory(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
+    let running = job.reaches(4);
+    let lock = File::open(control(world, "node1").join("agent.lock")).unwrap();
+    let modified = || lock.metadata().unwrap().modified().unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    lock.set_modified(long_ago).unwrap();
+    world.wait("the claim is renewed", || {
+        modified().elapsed().is_ok_and(|age| age < Duration::from_secs(1800)).then_some(())
+    });
+    job.finishes(running);
 }
 
 fn stopped_agent_is_replaced(world: &World, job: &Job<'_>, why: &str) {
