@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::state_directory::StateDirectory;
 use holdfast_core::store::{DatasetStore as _, PosixStore};
-use holdfast_model::{CheckpointId, NodeName};
+use holdfast_model::CheckpointId;
 use holdfast_testkit::fast_directory;
 use holdfast_testkit::fuzz::{FuzzTarget, fixture_files, texts};
 use holdfast_wire::run::{AgentReady, AgentStart};
 
-use crate::allocation::pbs;
-use crate::allocation::slurm::{environment, query};
+use crate::allocation::fuzzing as allocation;
 use crate::allocation::ssh::on_node::{HostFacts, NodeCommand, SurveyRequest};
 use crate::events::reader::Reader;
 use crate::job::journal::{self, JournalFile};
@@ -36,10 +35,16 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "event_log", corpus: event_logs, words: EVENT_WORDS, check: event_log },
     FuzzTarget { name: "job_state", corpus: job_states, words: STATE_WORDS, check: job_state },
     FuzzTarget { name: "drain_record", corpus: drain_records, words: &["\"directory\":", "../"], check: drain_record },
-    FuzzTarget { name: "squeue", corpus: squeue_outputs, words: &["|", "NONE", "RUNNING"], check: squeue },
-    FuzzTarget { name: "sinfo", corpus: sinfo_outputs, words: &["|", "down*", "n[", "]", "-"], check: sinfo },
-    FuzzTarget { name: "qstat", corpus: pbs_outputs, words: &["\"", "{", ":", "+("], check: pbs_output },
-    FuzzTarget { name: "slurm_environment", corpus: environments, words: &["SLURM_", "\n", "["], check: environment },
+    allocation::SQUEUE,
+    allocation::SINFO,
+    allocation::SLURM_ENVIRONMENT,
+    allocation::QSTAT,
+    allocation::PBS_MESSAGES,
+    allocation::PBS_TASK,
+    allocation::PBS_ENVIRONMENT,
+    allocation::FLUX_RESOURCES,
+    allocation::FLUX_MESSAGES,
+    allocation::FLUX_ENVIRONMENT,
     FuzzTarget { name: "node_messages", corpus: node_messages, words: &["\"", "{", "[", "\\u"], check: node_message },
     FuzzTarget { name: "fti_config", corpus: fti_configs, words: &["node_size", "=", "head", "\n"], check: fti_config },
     FuzzTarget { name: "conf_file", corpus: conf_files, words: PARAMETER_WORDS, check: conf_file },
@@ -297,58 +302,6 @@ fn drain_record(bytes: &[u8]) {
     fs::write(path, bytes).unwrap();
     if let Ok(Some(directory)) = drain::resume::directory_of(&prefix, "17", CheckpointId(3)) {
         assert_eq!(prefix.path_of(&directory).parent(), Some(base.path()));
-    }
-}
-
-fn squeue_outputs() -> Vec<Vec<u8>> {
-    texts(&["RUNNING|user1|1795177430\n", "PENDING|user1|NONE", "slurm_load_jobs error: Invalid job id"])
-}
-
-fn squeue(bytes: &[u8]) {
-    let text = String::from_utf8_lossy(bytes);
-    if let Some(job) = query::read_job(&text) {
-        let _ = job.end.map(format_time);
-    }
-}
-
-fn sinfo_outputs() -> Vec<Vec<u8>> {
-    texts(&["n[2-3]|down*|Not responding\nn2|down|again\nn9|down|other\nn1|fail|\nbroken\n"])
-}
-
-fn sinfo(bytes: &[u8]) {
-    let text = String::from_utf8_lossy(bytes);
-    let nodes = ["n1", "n2", "n3"].map(NodeName::from);
-    let down = query::read_down(&text, &nodes);
-    assert!(down.len() <= nodes.len() && down.iter().all(|(node, _)| nodes.contains(node)), "{down:?}");
-}
-
-fn pbs_outputs() -> Vec<Vec<u8>> {
-    texts(&[
-        include_str!("../../tests/fixtures/pbs/qstat.json"),
-        include_str!("../../tests/fixtures/pbs/pbsnodes-lost.json"),
-    ])
-}
-
-fn pbs_output(bytes: &[u8]) {
-    let text = String::from_utf8_lossy(bytes);
-    if let Some(job) = pbs::query::read_job(&text) {
-        let _ = job.end.map(format_time);
-    }
-    let nodes = ["n1.site", "n2.site", "n3.site"].map(NodeName::from);
-    let down = pbs::query::read_down(&text, &nodes).unwrap_or_default();
-    assert!(down.len() <= nodes.len(), "{down:?}");
-}
-
-fn environments() -> Vec<Vec<u8>> {
-    texts(&["SLURM_JOB_ID=17\nSLURM_JOB_NODELIST=n[1-2,4]\nSLURM_JOB_USER=user1\nSLURMD_NODENAME=n1\n"])
-}
-
-fn environment(bytes: &[u8]) {
-    let text = String::from_utf8_lossy(bytes);
-    let variable =
-        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned));
-    if let Ok(environment) = environment::Environment::read(variable) {
-        assert!(environment.nodes.len() <= holdfast_core::hostlist::MAX_HOSTS);
     }
 }
 

@@ -22,6 +22,8 @@ mod entry;
 mod error;
 pub mod flux;
 pub mod lent;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 pub mod local;
 mod nodes;
 pub mod pbs;

@@ -46,8 +46,8 @@ fn plain_id(id: &str) -> String {
 /// An allocation as described by its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Environment {
-    pub(super) job_id: String,
-    pub(super) user: String,
+    pub(crate) job_id: String,
+    pub(crate) user: String,
 }
 
 impl Environment {

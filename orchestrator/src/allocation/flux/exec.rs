@@ -3,6 +3,7 @@
 //! It addresses brokers by their ranks. Its processes take no processors from jobs, and it goes on without those on a
 //! node that is lost.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -58,35 +59,40 @@ impl StepCommand for FluxExec {
     }
 
     fn messages(&self, text: &str) -> StepMessages {
-        let lines = || text.lines().map(str::trim);
-        let of_ranks = |line: &str| ended_ranks(line).into_iter().filter_map(|rank| self.nodes.get(rank).cloned());
-        let (errors, own): (Vec<&str>, Vec<&str>) =
-            lines().filter(|line| line.starts_with(OWN_MESSAGE)).partition(|line| line.starts_with(ERROR));
-        StepMessages {
-            refused: None,
-            // It then starts nothing.
-            failed: own.first().map(|line| (*line).to_owned()),
-            not_launched: Vec::new(),
-            ended: lines().flat_map(of_ranks).collect(),
-            explanation: errors.last().or(own.last()).map(|line| (*line).to_owned()),
-        }
+        read_messages(&self.nodes, text)
+    }
+}
+
+/// What the command's messages mean for the agents on these nodes, in the order of their ranks.
+pub(crate) fn read_messages(nodes: &[NodeName], text: &str) -> StepMessages {
+    let lines = || text.lines().map(str::trim);
+    let (errors, own): (Vec<&str>, Vec<&str>) =
+        lines().filter(|line| line.starts_with(OWN_MESSAGE)).partition(|line| line.starts_with(ERROR));
+    let ended: BTreeSet<usize> = lines().flat_map(|line| ended_ranks(line, nodes.len())).collect();
+    StepMessages {
+        refused: None,
+        // It then starts nothing.
+        failed: own.first().map(|line| (*line).to_owned()),
+        not_launched: Vec::new(),
+        ended: ended.into_iter().filter_map(|rank| nodes.get(rank).cloned()).collect(),
+        explanation: errors.last().or(own.last()).map(|line| (*line).to_owned()),
     }
 }
 
 /// The ranks whose processes have ended with an error: `flux-exec: Error: rank 2: sh: No route to host`, or
 /// `1-2: Exit 3`.
-fn ended_ranks(line: &str) -> Vec<usize> {
+fn ended_ranks(line: &str, brokers: usize) -> Vec<usize> {
     if let Some(rest) = line.strip_prefix(ERROR) {
         return rest.split(':').next().and_then(|rank| rank.parse().ok()).into_iter().collect();
     }
     match line.split_once(": ") {
-        Some((ranks, _)) => rank_set(ranks).unwrap_or_default(),
+        Some((ranks, _)) => rank_set(ranks, brokers).unwrap_or_default(),
         None => Vec::new(),
     }
 }
 
-/// `0,2-3` (Flux RFC 22).
-fn rank_set(text: &str) -> Option<Vec<usize>> {
+/// The ranks in `0,2-3` (Flux RFC 22) that an instance of so many brokers has.
+fn rank_set(text: &str, brokers: usize) -> Option<Vec<usize>> {
     let mut ranks = Vec::new();
     for part in text.trim_matches(['[', ']']).split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -95,7 +101,7 @@ fn rank_set(text: &str) -> Option<Vec<usize>> {
         if last.checked_sub(first)? > 1 << 20 {
             return None;
         }
-        ranks.extend((first..=last).map(|rank| rank as usize));
+        ranks.extend((first as usize..=last as usize).take_while(|rank| *rank < brokers));
     }
     Some(ranks)
 }

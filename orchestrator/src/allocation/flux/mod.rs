@@ -16,7 +16,7 @@
 
 pub(crate) mod environment;
 mod error;
-mod exec;
+pub(crate) mod exec;
 mod preflight;
 pub(crate) mod query;
 mod watch;

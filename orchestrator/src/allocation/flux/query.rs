@@ -65,7 +65,7 @@ fn repeated(nodes: &[NodeName]) -> Option<NodeName> {
 }
 
 /// `tcp://[::ffff:10.0.0.1]:45379`.
-fn read_endpoint(text: &str) -> Option<IpAddr> {
+pub(crate) fn read_endpoint(text: &str) -> Option<IpAddr> {
     let address: SocketAddr = text.trim().strip_prefix("tcp://")?.parse().ok()?;
     Some(address.ip().to_canonical())
 }

@@ -39,37 +39,33 @@ impl StepCommand for TaskStarter {
     }
 
     fn messages(&self, text: &str) -> StepMessages {
-        let lines = || text.lines().map(str::trim);
-        StepMessages {
-            ended: lines().filter_map(|line| line.strip_prefix(ENDED)?.split(':').next()).map(NodeName::from).collect(),
-            explanation: lines().rfind(|line| line.starts_with(TMRSH)).map(str::to_owned),
-            ..StepMessages::default()
-        }
+        read_messages(text)
+    }
+}
+
+/// The tasks that have ended, and what PBS says about one.
+pub(crate) fn read_messages(text: &str) -> StepMessages {
+    let lines = || text.lines().map(str::trim);
+    StepMessages {
+        ended: lines().filter_map(|line| line.strip_prefix(ENDED)?.split(':').next()).map(NodeName::from).collect(),
+        explanation: lines().rfind(|line| line.starts_with(TMRSH)).map(str::to_owned),
+        ..StepMessages::default()
     }
 }
 
 /// True for a message of `pbs_tmrsh` about a node whose daemon PBS has lost: it cannot start anything there any more.
-pub(super) fn is_lost(message: &str, node: &NodeName) -> bool {
+pub(crate) fn is_lost(message: &str, node: &NodeName) -> bool {
     message.contains("not connected") && message.contains(&format!("\"{node}\""))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
 
     #[test]
     fn the_words_of_pbs_explain_which_agents_have_ended_and_which_node_is_lost() {
-        let starter = TaskStarter {
-            launch: Launch {
-                program: "/opt/holdfast".into(),
-                toward: IpAddr::from([10, 0, 0, 1]),
-                directory: "/p/.holdfast/agents".into(),
-            },
-        };
         let lost = "pbs_tmrsh: tm_poll(spawn): host \"n3.site\" err not connected (17002) 0";
-        let read = starter.messages(&format!("{lost}\npbs-task: ended: n3.site: exit status: 255\n"));
+        let read = read_messages(&format!("{lost}\npbs-task: ended: n3.site: exit status: 255\n"));
         assert_eq!(read.ended, [NodeName::from("n3.site")]);
         assert_eq!(read.explanation.as_deref(), Some(lost));
         assert!(is_lost(lost, &"n3.site".into()) && !is_lost(lost, &"n2.site".into()));

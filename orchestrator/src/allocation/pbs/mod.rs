@@ -12,10 +12,11 @@
 //! Everything on the nodes is a task of PBS, which its daemon there kills at the end of the job. The loss of a node is
 //! detected by its silent agent. The job survives it only if it was submitted with `-W tolerate_node_failures=all`.
 
-mod agents;
+pub(crate) mod agents;
 pub(crate) mod environment;
 mod error;
 pub(crate) mod query;
+pub(crate) mod task_file;
 pub mod tasks;
 mod watch;
 

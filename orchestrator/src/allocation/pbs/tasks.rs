@@ -14,7 +14,6 @@
 //! | `pbs-task join` | the task on the node |
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -28,11 +27,11 @@ use holdfast_core::state_files;
 use holdfast_model::NodeName;
 use holdfast_process::end::{self, shell_code};
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream as AsyncStream};
 use tokio::task::JoinSet;
+
+use super::task_file::{Stream, Surroundings, Task, authenticated};
 
 /// PBS's command that starts a task.
 pub(super) const TMRSH: &str = "pbs_tmrsh";
@@ -54,8 +53,6 @@ const TOKEN_WITHIN: Duration = Duration::from_secs(10);
 const CONNECT_WITHIN: Duration = Duration::from_secs(20);
 /// Output that is on its way when `pbs_tmrsh` has ended; processes that the task left behind may keep it open.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
-/// Bytes of a token: a digest in hexadecimal digits.
-const TOKEN: usize = 64;
 /// Variables that differ between the tasks of a job.
 const OF_A_TASK: [&str; 3] = ["HOSTNAME", "PBS_NODENUM", "PBS_TASKNUM"];
 
@@ -121,56 +118,6 @@ pub enum TaskError {
     Random(getrandom::Error),
 }
 
-/// What a task runs: the content of its file.
-#[derive(Debug, Serialize, Deserialize)]
-struct Task {
-    secret: String,
-    words: Vec<String>,
-    /// The environment and the working directory of the command; those that PBS gives it if there are none.
-    surroundings: Option<Surroundings>,
-    input: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Surroundings {
-    directory: PathBuf,
-    environment: BTreeMap<String, String>,
-}
-
-/// Which output a connection has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stream {
-    Output,
-    Errors,
-}
-
-impl Task {
-    fn new(words: Vec<String>, surroundings: Option<Surroundings>, input: String) -> Result<Self, TaskError> {
-        let mut secret = [0; 32];
-        getrandom::fill(&mut secret).map_err(TaskError::Random)?;
-        Ok(Task { secret: hexadecimal(&secret), words, surroundings, input })
-    }
-
-    /// With it, the task of a node authenticates its connection for a stream.
-    fn token(&self, node: &str, stream: Stream) -> String {
-        let digest = Sha256::new().chain_update(&self.secret).chain_update([0, stream as u8]).chain_update(node);
-        hexadecimal(&digest.finalize())
-    }
-
-    fn streams(&self) -> &'static [Stream] {
-        // An agent writes to its own log.
-        if self.surroundings.is_some() { &[Stream::Output, Stream::Errors] } else { &[Stream::Output] }
-    }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// `pbs-task start`: the program on each node. Its input is the first line of ours; what it writes is written here.
 /// Ends with the last of the tasks.
 ///
@@ -180,7 +127,7 @@ pub async fn start(toward: IpAddr, directory: &Path, nodes: &[String], words: Ve
     let mut input = String::new();
     // Nothing else has to be done meanwhile.
     BufReader::new(io::stdin().lock().take(LONGEST_INPUT)).read_line(&mut input)?;
-    let tasks = Tasks::begin(toward, directory, nodes, Task::new(words, None, input)?).await?;
+    let tasks = Tasks::begin(toward, directory, nodes, new_task(words, None, input)?).await?;
     tasks.finish(false).await.map(|_| 0)
 }
 
@@ -193,8 +140,12 @@ pub async fn run(toward: IpAddr, directory: &Path, node: String, words: Vec<Stri
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let environment = variables.filter(|(name, _)| !OF_A_TASK.contains(&name.as_str())).collect();
     let surroundings = Surroundings { directory: std::env::current_dir()?, environment };
-    let task = Task::new(words, Some(surroundings), String::new())?;
+    let task = new_task(words, Some(surroundings), String::new())?;
     Tasks::begin(toward, directory, &[node], task).await?.finish(true).await
+}
+
+fn new_task(words: Vec<String>, surroundings: Option<Surroundings>, input: String) -> Result<Task, TaskError> {
+    Task::new(words, surroundings, input).map_err(TaskError::Random)
 }
 
 /// Tasks that have been started.
@@ -214,7 +165,7 @@ impl Tasks {
         let listen = |source| TaskError::Listen { address: toward, source };
         let listener = TcpListener::bind((toward, 0)).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let path = directory.join(format!("{}.{EXTENSION}", &hexadecimal(&Sha256::digest(&task.secret))[..16]));
+        let path = directory.join(format!("{}.{EXTENSION}", task.file_stem()));
         let bytes = serde_json::to_vec(&task).map_err(|source| TaskError::Invalid { path: path.clone(), source })?;
         state_files::replace(&path, &bytes)?;
         let program = std::env::current_exe()?;
@@ -253,7 +204,7 @@ impl Tasks {
                 // A task connects before it runs anything: its connections come before its end.
                 biased;
                 accepted = self.listener.accept() => if let Ok((connection, _)) = accepted {
-                    connections.spawn(authenticated(connection));
+                    connections.spawn(authenticated(connection, TOKEN_WITHIN));
                 },
                 Some(connected) = connections.join_next() => self.pass_on(connected.ok().flatten(), &mut copies),
                 ended = self.children.join_next() => {
@@ -299,13 +250,6 @@ fn say(message: &str) {
     let _ = writeln!(io::stderr(), "{message}");
 }
 
-/// The token that a connection begins with.
-async fn authenticated(mut connection: AsyncStream) -> Option<(String, AsyncStream)> {
-    let mut token = [0; TOKEN];
-    tokio::time::timeout(TOKEN_WITHIN, connection.read_exact(&mut token)).await.ok()?.ok()?;
-    Some((String::from_utf8(token.to_vec()).ok()?, connection))
-}
-
 /// Writes what arrives; a reader that has ended does not end the task.
 async fn copy(mut connection: AsyncStream, mut to: impl io::Write) {
     let mut bytes = vec![0; 32 << 10];
@@ -325,8 +269,7 @@ pub fn join(path: &Path, address: SocketAddr, node: &str) -> Result<u8, TaskErro
         return Err(TaskError::ByHand("PBS_JOBID is not set"));
     }
     let bytes = state_files::read(path, LARGEST_FILE)?.ok_or_else(|| TaskError::NoFile(path.to_owned()))?;
-    let task: Task =
-        serde_json::from_slice(&bytes).map_err(|source| TaskError::Invalid { path: path.to_owned(), source })?;
+    let task = Task::parse(&bytes).map_err(|source| TaskError::Invalid { path: path.to_owned(), source })?;
     let connect = |stream| {
         let connected = TcpStream::connect_timeout(&address, CONNECT_WITHIN).and_then(|mut connection| {
             connection.write_all(task.token(node, stream).as_bytes())?;
@@ -375,21 +318,6 @@ pub fn join(path: &Path, address: SocketAddr, node: &str) -> Result<u8, TaskErro
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn tokens_differ_by_node_stream_and_task_and_do_not_show_the_secret() {
-        let task = || Task::new(vec!["a".to_owned()], None, String::new()).unwrap();
-        let (first, second) = (task(), task());
-        let tokens = [
-            first.token("n1", Stream::Output),
-            first.token("n1", Stream::Errors),
-            first.token("n2", Stream::Output),
-            second.token("n1", Stream::Output),
-        ];
-        for (index, token) in tokens.iter().enumerate() {
-            assert!(token.len() == TOKEN && !tokens[..index].contains(token) && !token.contains(&first.secret));
-        }
-    }
 
     #[test]
     fn a_task_is_not_started_by_hand() {
