@@ -21,9 +21,9 @@ pub mod agents;
 mod entry;
 mod error;
 pub mod flux;
-pub mod lent;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+pub mod lent;
 pub mod local;
 mod nodes;
 pub mod pbs;
