@@ -29,6 +29,7 @@ mod pairs;
 mod preflight;
 mod scr_commands;
 mod services;
+mod side_by_side;
 mod slurm_scripts;
 mod sources;
 mod stalled_prefix;

@@ -16,12 +16,16 @@ pub fn status_of_example(world: &World) -> (String, Value) {
     (status(&[]).out, status(&["--json"]).json())
 }
 
+/// The first spec of a page.
+pub fn example_of(page: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+    let text = fs::read_to_string(path).unwrap();
+    text.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap().to_owned()
+}
+
 /// Runs the first spec of a page, whose prefix is `heat-run`, to its end; returns the events.
 #[track_caller]
 pub fn run_example(world: &World, page: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
-    let text = fs::read_to_string(path).unwrap();
-    let spec = text.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    world.run_spec(spec).with_code(0).prints(&["the job is finished"]);
+    world.run_spec(&example_of(page)).with_code(0).prints(&["the job is finished"]);
     world.events_of(&world.path("heat-run"))
 }

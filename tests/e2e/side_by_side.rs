@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::pages::example_of;
 use crate::pfs;
 use crate::world::{Running, World, state_of};
 
@@ -114,7 +115,12 @@ fn independent_steps_run_at_the_same_time_on_nodes_of_their_own(world: &World) {
     for member in ["member-a", "member-b"] {
         assert!(state_of(&job.prefix(member))["running"].get("node4").is_none());
     }
-    let status = world.run(world.holdfast(["status".as_ref(), "--json".as_ref(), job.spec().as_os_str()])).json();
+    let status = || world.run(world.holdfast(["status".as_ref(), "--json".as_ref(), job.spec().as_os_str()])).json();
+    // The state on disk may be later than the event.
+    let status = world.wait("the checkpoints in the status", || {
+        let status = status();
+        (0..2).all(|at| status["steps"][at]["checkpoint"] == 4).then_some(status)
+    });
     let step = |at: usize| {
         let step = &status["steps"][at];
         (step["name"].clone(), step["stage"].clone(), step["checkpoint"].clone(), step["nodes"].clone())
@@ -126,13 +132,36 @@ fn independent_steps_run_at_the_same_time_on_nodes_of_their_own(world: &World) {
     let of_b = world.run(world.holdfast(of_b).arg(job.spec())).json();
     let listed: Vec<&Value> = of_b["nodes"].as_array().unwrap().iter().map(|node| &node["name"]).collect();
     assert_eq!(listed, ["node2", "node3"]);
+    let unnamed = world.run(world.holdfast(["checkpoint"]).arg(job.spec())).with_code(64);
+    unnamed.prints(&["several steps of the job run side by side", "`--step`: member-a, member-b"]);
+    let unknown = world.run(world.holdfast(["halt", "list", "--step", "member"]).arg(job.spec())).with_code(64);
+    unknown.prints(&["there is no step member", "member-a, member-b, sum"]);
+    let listed = world.run(world.holdfast(["nodes", "list", "--json"]).arg(job.spec())).json();
+    let of = |at: usize| (listed["nodes"][at]["name"].clone(), listed["nodes"][at]["step"].clone());
+    assert_eq!((of(0), of(2)), ((json!("node0"), json!("member-a")), (json!("node2"), json!("member-b"))));
     job.go_on("a");
     world.wait("the end of one member", || job.all("member-a", "finished").pop());
     assert!(job.all("sum", "job_started").is_empty(), "it needs the other one too");
     job.go_on("b");
     let ran = running.ends_with(0);
-    ran.prints(&["all 3 steps are finished"]);
+    ran.prints(&["all 3 steps are finished", "member-a: ", "member-b: "]);
     job.assert_results();
+}
+
+#[test]
+fn the_ensemble_of_the_page_is_evaluated_when_all_members_are_finished(world: &World) {
+    let spec = example_of("steps.md");
+    let run = world.holdfast(["-v".as_ref(), "run".as_ref(), world.write("job.yaml", &spec).as_os_str()]);
+    world.run(run).with_code(0).prints(&["all 4 steps are finished", "[member-1 0] heat: ", "[member-2 0] heat: "]);
+    let member = |number: u32| fs::read(world.path(&format!("member.{number}"))).unwrap();
+    assert_eq!(fs::read(world.path("both")).unwrap(), [member(1), member(2)].concat());
+    let resolved = world.run(world.holdfast([
+        "check".as_ref(),
+        "--resolved".as_ref(),
+        world.write("job.yaml", &spec).as_os_str(),
+    ]));
+    resolved.prints(&["name: member-1", "name: member-2", "member.2"]);
+    assert!(!resolved.out.contains("{each}"), "{}", resolved.out);
 }
 
 fn nodes(numbers: &[u32]) -> Vec<String> {
@@ -147,7 +176,7 @@ fn a_step_that_loses_a_node_borrows_the_spare_of_the_job(world: &World) {
     assert_eq!(job.all("member-b", "nodes_lent")[0]["nodes"], json!(["node4"]));
     assert_eq!(job.placed("member-b"), nodes(&[3, 4]));
     let restarted = job.all("member-b", "restarted").pop().unwrap();
-    assert!(restarted["checkpoint"].as_u64() >= Some(3) && restarted["source"] == "cache", "{restarted}");
+    assert!(restarted["checkpoint"].as_u64() >= Some(3) && restarted["source"] == "rebuilt", "{restarted}");
     ["a", "b"].iter().for_each(|member| job.go_on(member));
     running.ends_with(0);
     assert_eq!((job.launches("member-a"), job.launches("member-b")), (1, 2), "the other one is not disturbed");
@@ -161,9 +190,8 @@ fn a_step_with_too_few_nodes_waits_for_those_of_another(world: &World) {
     let running = job.start();
     world.wait("the step to wait", || job.all("member-b", "nodes_awaited").pop());
     job.holds("member-a", 4);
-    let status = ["status", "--json", "--step", "member-b"];
-    let status = world.run(world.holdfast(status).arg(job.spec())).json();
-    assert_eq!(status["phase"], "waiting for nodes");
+    let status = || world.run(world.holdfast(["status", "--json", "--step", "member-b"]).arg(job.spec())).json();
+    world.wait("the status of the step", || (status()["phase"] == "waiting for nodes").then_some(()));
     ["a", "b"].iter().for_each(|member| job.go_on(member));
     running.ends_with(0);
     let lent = job.all("member-b", "nodes_lent").pop().unwrap();
@@ -291,8 +319,8 @@ fn a_signal_ends_all_steps(world: &World) {
 fn a_step_has_relaunch_limits_and_a_prefix_directory_of_its_own(world: &World) {
     let script = |name: &str| format!("echo {name} >>{}; exit 3", world.path("ran").display());
     let text = format!(
-        "job: limits\nprefix: {:?}\nallocation: {{manager: local, nodes: 2}}\nrelaunch: {{attempts: 2, \
-         no_progress_limit: 9}}\nsteps:\n- {{name: one, needs: [], prefix: results/first, relaunch: {{attempts: 0}}, \
+        "job: limits\nprefix: {:?}\nallocation: {{manager: local, nodes: 2}}\nrelaunch: {{attempts: 2}}\n\
+         steps:\n- {{name: one, needs: [], prefix: results/first, relaunch: {{attempts: 0}}, \
          run: {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: {{source: none}}}}\n- {{name: two, needs: [], run: \
          {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: {{source: none}}}}\n",
         world.prefix(),
@@ -339,7 +367,7 @@ fn commands_around_the_job_keep_its_steps_one_after_the_other(world: &World) {
 #[test]
 fn a_node_that_the_user_excludes_is_lent_to_no_step(world: &World) {
     let faults = "[{step: member-b, node: 2, after_checkpoint: 3}]";
-    let job = Ensemble { faults, nodes: 6, of_allocation: ", exclude: [node4]", ..Ensemble::new(world) };
+    let job = Ensemble { faults, nodes: 6, of_allocation: ", exclude: node4", ..Ensemble::new(world) };
     let running = job.start();
     job.both_hold();
     assert_eq!(job.all("member-b", "nodes_lent")[0]["nodes"], json!(["node5"]));

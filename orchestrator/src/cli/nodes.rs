@@ -1,7 +1,7 @@
 //! `holdfast nodes`: the nodes of a running job, and which of them the user excludes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_core::hostlist;
@@ -9,7 +9,7 @@ use holdfast_model::NodeName;
 use serde_json::json;
 
 use super::failure::Failure;
-use super::job::JobSelection;
+use super::job::{JobSelection, prefixes_with_state};
 use super::output::{Style, printable, report};
 use super::running_job::RunningJob;
 use super::status::{NodeLine, Status};
@@ -112,12 +112,33 @@ pub(super) fn run(args: NodesArgs, style: Style) -> Result<u8, Failure> {
 }
 
 fn list(job: &JobSelection, style: Style) -> Result<u8, Failure> {
-    let (job, _) = RunningJob::to_show(&job.clone().into(), &job.environment(style)?)?;
-    let health = super::runtime::block_on(job.health())?;
-    let explanation = job.state.explain();
-    let nodes = Status::of_nodes(job, explanation, health).nodes();
-    let fields = json!({"nodes": nodes.iter().map(NodeLine::json).collect::<Vec<_>>()});
-    style.result(&report(fields, |to| nodes.iter().try_for_each(|node| node.write(to, ""))))?;
+    let environment = job.environment(style)?;
+    let read = |prefix: &Path| Ok(JobState::read_to_show(prefix)?.map(|(state, _)| state));
+    let mut nodes: Vec<(Option<String>, NodeLine)> = Vec::new();
+    // Of steps that run side by side, each has nodes of its own.
+    for (step, prefix) in prefixes_with_state(&job.clone().into(), &environment, read)? {
+        let job = RunningJob::in_prefix(prefix)?;
+        let health = super::runtime::block_on(job.health())?;
+        let explanation = job.state.explain();
+        let of_step = Status::of_nodes(job, explanation, health).nodes();
+        nodes.extend(of_step.into_iter().map(|node| (step.clone(), node)));
+    }
+    let fields = |(step, node): &(Option<String>, NodeLine)| {
+        let mut fields = node.json();
+        fields["step"] = json!(step);
+        fields
+    };
+    let fields = json!({"nodes": nodes.iter().map(fields).collect::<Vec<_>>()});
+    style.result(&report(fields, |to| {
+        for (at, (step, node)) in nodes.iter().enumerate() {
+            let is_first = at == 0 || nodes[at - 1].0 != *step;
+            if let Some(step) = step.as_ref().filter(|_| is_first) {
+                writeln!(to, "step {step}:")?;
+            }
+            node.write(to, "")?;
+        }
+        Ok(())
+    }))?;
     Ok(exit::FINISHED)
 }
 

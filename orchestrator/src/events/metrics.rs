@@ -1,8 +1,9 @@
 //! Figures of a job for monitoring, from its events, in the text format of Prometheus. Names and units follow its
 //! conventions: seconds and bytes, `_total` for what only grows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{NodeName, Timestamp};
@@ -12,9 +13,43 @@ use super::cost::Costs;
 use super::reason::DrainResult;
 use super::vocabulary::LogEvent;
 
+/// The figures of a job: of each step that runs beside others, by its name, or of the job.
+#[derive(Clone, Debug)]
+pub struct JobMetrics {
+    job: String,
+    steps: BTreeMap<Option<Arc<str>>, Metrics>,
+}
+
+impl JobMetrics {
+    /// Those of a job of this name, before its first event.
+    pub fn new(job: &str) -> Self {
+        JobMetrics { job: job.to_owned(), steps: BTreeMap::new() }
+    }
+
+    /// Counts an event of a step, or of the job.
+    pub fn add(&mut self, step: Option<Arc<str>>, time: Timestamp, event: &LogEvent) {
+        self.steps.entry(step).or_insert_with(|| Metrics::new(&self.job)).add(time, event);
+    }
+
+    /// All figures at this time. Those of steps have a label `step`.
+    pub fn text(&self, now: Timestamp) -> String {
+        let (mut to, before) = (Text::default(), Metrics::new(&self.job));
+        let has_steps = self.steps.keys().any(Option::is_some);
+        let shown = self.steps.iter().filter(|(step, _)| step.is_some() == has_steps);
+        for (step, metrics) in shown {
+            to.step.clone_from(step);
+            metrics.write(&mut to, now);
+        }
+        if self.steps.is_empty() {
+            before.write(&mut to, now);
+        }
+        to.text()
+    }
+}
+
 /// What has been counted since the job began in its allocation.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+struct Metrics {
     job: String,
     job_id: String,
     began: Option<Timestamp>,
@@ -33,12 +68,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Those of a job of this name, before its first event.
-    pub fn new(job: &str) -> Self {
+    fn new(job: &str) -> Self {
         Metrics { job: job.to_owned(), ..Metrics::default() }
     }
 
-    pub fn add(&mut self, time: Timestamp, event: &LogEvent) {
+    fn add(&mut self, time: Timestamp, event: &LogEvent) {
         self.costs.add(time, event, None);
         match event {
             LogEvent::JobStarted { job_id, nodes, .. } => {
@@ -69,9 +103,7 @@ impl Metrics {
         }
     }
 
-    /// All figures at this time.
-    pub fn text(&self, now: Timestamp) -> String {
-        let mut to = Text::default();
+    fn write(&self, to: &mut Text, now: Timestamp) {
         let name = [("job", self.job.as_str()), ("job_id", &self.job_id), ("version", env!("CARGO_PKG_VERSION"))];
         to.gauge("holdfast_job_info", "The job.", &[(&name, 1.0)]);
         to.gauge(
@@ -99,14 +131,13 @@ impl Metrics {
         to.counter("holdfast_relaunches_total", "Relaunches.", &[(&[], self.relaunches.into())]);
         let text = "Ranks that ended with an error, not those that were ended in consequence.";
         to.counter("holdfast_rank_failures_total", text, &[(&[], count(self.rank_failures))]);
-        self.checkpoints(&mut to, now);
+        self.checkpoints(to, now);
         let drain = if self.drain_incomplete { 1.0 } else { 0.0 };
         to.gauge(
             "holdfast_drain_incomplete",
             "1 after a drain that saved not all of the newest checkpoint.",
             &[(&[], drain)],
         );
-        to.text
     }
 
     fn checkpoints(&self, to: &mut Text, now: Timestamp) {
@@ -159,11 +190,20 @@ fn seconds_at(time: Timestamp) -> f64 {
 
 type Labels<'a> = [(&'a str, &'a str)];
 
-/// The text; the help of a family of samples is written once.
+/// The families of samples, in the order in which they were first written.
 #[derive(Debug, Default)]
 struct Text {
-    text: String,
-    described: BTreeSet<&'static str>,
+    /// A label of all samples that are written.
+    step: Option<Arc<str>>,
+    families: Vec<Family>,
+}
+
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    /// Its help and its type.
+    head: String,
+    samples: String,
 }
 
 impl Text {
@@ -176,16 +216,23 @@ impl Text {
     }
 
     fn family(&mut self, name: &'static str, kind: &str, help: &str, samples: &[(&Labels<'_>, f64)]) {
-        // Writing to a string cannot fail.
-        if self.described.insert(name) {
-            let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        }
+        let at = self.families.iter().position(|family| family.name == name).unwrap_or_else(|| {
+            let head = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+            self.families.push(Family { name, head, samples: String::new() });
+            self.families.len() - 1
+        });
+        let step = self.step.as_deref().map(|step| ("step", step));
         for (labels, value) in samples {
-            let labels: Vec<String> =
-                labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
+            let labels = labels.iter().copied().chain(step);
+            let labels: Vec<String> = labels.map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
             let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-            let _ = writeln!(self.text, "{name}{labels} {value}");
+            // Writing to a string cannot fail.
+            let _ = writeln!(self.families[at].samples, "{name}{labels} {value}");
         }
+    }
+
+    fn text(&self) -> String {
+        self.families.iter().flat_map(|family| [family.head.as_str(), &family.samples]).collect()
     }
 }
 
@@ -203,14 +250,14 @@ mod tests {
 
     #[test]
     fn figures_follow_the_events() {
-        let mut metrics = Metrics::new("heat \"1\"");
+        let mut metrics = JobMetrics::new("heat \"1\"");
         let events = [
             event("job_started", json!({"job_id": "17", "nodes": ["n0", "n1"]})),
             event("generation_launched", json!({"relaunches": 1})),
             event("rank_failed", json!({"end": RankEnd::Code(1)})),
             event("checkpoint_complete", json!({"bytes": 4096})),
         ];
-        events.iter().for_each(|event| metrics.add(Timestamp::from_secs(100), event));
+        events.iter().for_each(|event| metrics.add(None, Timestamp::from_secs(100), event));
         let text = metrics.text(Timestamp::from_secs(200));
         let version = env!("CARGO_PKG_VERSION");
         for line in [
@@ -227,8 +274,27 @@ mod tests {
         }
         let helps = text.lines().filter(|line| line.starts_with("# HELP holdfast_nodes "));
         assert_eq!(helps.count(), 1);
-        metrics.add(Timestamp::from_secs(300), &event("finished", json!({"exit_code": 75})));
+        metrics.add(None, Timestamp::from_secs(300), &event("finished", json!({"exit_code": 75})));
         let text = metrics.text(Timestamp::from_secs(300));
         assert!(text.contains("holdfast_job_running 0\n") && text.contains("holdfast_job_exit_code 75\n"), "{text}");
+    }
+
+    #[test]
+    fn figures_of_steps_side_by_side_have_the_name_of_the_step() {
+        let mut metrics = JobMetrics::new("ensemble");
+        let mut add = |step: &str, event| metrics.add(Some(step.into()), Timestamp::from_secs(100), &event);
+        for step in ["a", "b"] {
+            add(step, event("job_started", json!({"job_id": "17", "nodes": ["n0", "n1"]})));
+        }
+        add("a", event("finished", json!({"exit_code": 0})));
+        let text = metrics.text(Timestamp::from_secs(200));
+        for line in [
+            "holdfast_job_running{step=\"a\"} 0",
+            "holdfast_job_running{step=\"b\"} 1",
+            "holdfast_nodes{state=\"allocated\",step=\"b\"} 2",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+        }
+        assert_eq!(text.lines().filter(|line| line.starts_with("# TYPE holdfast_job_running ")).count(), 1);
     }
 }

@@ -37,7 +37,7 @@ pub use cost::{Cost, Costs};
 pub use failures::{Failure, Failures};
 pub use history::{BackgroundWork, History, PastFlush};
 pub use log::EventLog;
-pub use metrics::Metrics;
+pub use metrics::JobMetrics;
 pub use reason::{
     DownReason, DrainResult, EndCause, GenerationProgress, StopReason, TimedReason, nodes_text, ranks_text,
 };

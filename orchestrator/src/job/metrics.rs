@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 
 use super::reporter::EventSink;
 use super::secret_file::{self, SecretFileError};
-use crate::events::{LogEvent, Metrics};
+use crate::events::{JobMetrics, LogEvent};
 use crate::spec;
 
 /// How often the file is written.
@@ -45,7 +45,8 @@ pub enum MetricsError {
     Thread(std::io::Error),
 }
 
-type Counted = (Timestamp, LogEvent);
+/// The step that it is of, where steps run side by side; and the event.
+type Counted = (Option<Arc<str>>, Timestamp, LogEvent);
 
 /// The running service; the figures of the end are written when it is dropped.
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl MetricsService {
         if settings.file.is_none() && settings.listen.is_none() {
             return Ok(None);
         }
-        let metrics = Arc::new(Mutex::new(Metrics::new(job)));
+        let metrics = Arc::new(Mutex::new(JobMetrics::new(job)));
         let serving = match settings.listen {
             Some(address) => Some(serve(address, settings.token_file.clone(), Arc::clone(&metrics)).await?),
             None => None,
@@ -80,11 +81,12 @@ impl MetricsService {
         Ok(Some(MetricsService { events: Some(events), ended, serving }))
     }
 
-    /// For a reporter.
-    pub(super) fn sink(&self) -> Option<EventSink> {
+    /// For the reporter of a job, or of a step that runs beside others.
+    pub(super) fn sink(&self, step: Option<&str>) -> Option<EventSink> {
+        let step: Option<Arc<str>> = step.map(Into::into);
         let events = self.events.clone()?;
         // The thread ends with the job only.
-        Some(Box::new(move |time: Timestamp, event: &LogEvent| drop(events.send((time, event.clone())))))
+        Some(Box::new(move |time: Timestamp, event: &LogEvent| drop(events.send((step.clone(), time, event.clone())))))
     }
 }
 
@@ -99,14 +101,14 @@ impl Drop for MetricsService {
 }
 
 /// Counts until all senders are gone, and writes the file now and then.
-fn count_all(events: &Receiver<Counted>, metrics: &Mutex<Metrics>, file: Option<&PathBuf>) {
+fn count_all(events: &Receiver<Counted>, metrics: &Mutex<JobMetrics>, file: Option<&PathBuf>) {
     let mut due = Instant::now();
     let mut failed = false;
     loop {
         let received = events.recv_timeout(due.saturating_duration_since(Instant::now()));
         let is_over = matches!(received, Err(RecvTimeoutError::Disconnected));
-        if let Ok((time, event)) = received {
-            metrics.lock().add(time, &event);
+        if let Ok((step, time, event)) = received {
+            metrics.lock().add(step, time, &event);
         }
         if is_over || Instant::now() >= due {
             due = Instant::now() + WRITTEN_EVERY;
@@ -131,7 +133,7 @@ fn count_all(events: &Receiver<Counted>, metrics: &Mutex<Metrics>, file: Option<
 /// What a request needs.
 #[derive(Clone)]
 struct Served {
-    metrics: Arc<Mutex<Metrics>>,
+    metrics: Arc<Mutex<JobMetrics>>,
     /// `Bearer …`; anybody may read without one.
     authorization: Option<Arc<str>>,
 }
@@ -139,7 +141,7 @@ struct Served {
 async fn serve(
     address: SocketAddr,
     token_file: Option<PathBuf>,
-    metrics: Arc<Mutex<Metrics>>,
+    metrics: Arc<Mutex<JobMetrics>>,
 ) -> Result<tokio::task::JoinHandle<()>, MetricsError> {
     let authorization = token_file.map(|path| secret_file::authorization("metrics.token_file", &path)).transpose()?;
     let listener = TcpListener::bind(address).await.map_err(|source| MetricsError::Listen { address, source })?;

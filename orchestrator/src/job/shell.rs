@@ -91,14 +91,15 @@ impl<'job> JobShell<'job> {
     pub(super) fn reporter(&self, prefix: &Path) -> Result<Reporter, RunError> {
         let event_log = EventLog::in_state_of(prefix, &self.spec.job, self.spec.log_access())
             .map_err(RunError::io("open the event log"))?;
-        Ok(self.reporter_with(event_log))
+        Ok(self.reporter_with(event_log, None))
     }
 
-    /// This event log, and the screen.
-    pub(super) fn reporter_with(&self, event_log: Option<EventLog>) -> Reporter {
-        let mut reporter = Reporter::new(event_log, self.screen.clone());
-        let metrics = self.metrics.as_ref().and_then(MetricsService::sink);
-        let traces = self.tracer.as_ref().and_then(Tracer::sink);
+    /// This event log, and the screen; of a `step` that runs beside others, or of the job.
+    pub(super) fn reporter_with(&self, event_log: Option<EventLog>, step: Option<&str>) -> Reporter {
+        let screen = step.map_or_else(|| self.screen.clone(), |step| self.screen.of_step(step));
+        let mut reporter = Reporter::new(event_log, screen);
+        let metrics = self.metrics.as_ref().and_then(|metrics| metrics.sink(step));
+        let traces = self.tracer.as_ref().and_then(|tracer| tracer.sink(step));
         reporter.sinks = metrics.into_iter().chain(self.notifier.sink()).chain(traces).collect();
         reporter
     }

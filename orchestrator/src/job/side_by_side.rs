@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -280,6 +280,7 @@ impl<'job> SideBySide<'_, 'job> {
         mut signals: Signals,
     ) -> Result<EndedStep, RunError> {
         let (began, shell) = (Instant::now(), self.shell);
+        let is_first = matches!(beginning, Beginning::Opened(_));
         let (mut opened, mut agents) = match beginning {
             Beginning::Opened(opened) => *opened,
             Beginning::Next(next) => {
@@ -289,7 +290,12 @@ impl<'job> SideBySide<'_, 'job> {
             }
         };
         let screen = shell.screen.of_step(&opened.step.name);
-        opened.reporter.screen = screen.clone();
+        // That of the first step was made before it was known that others run beside it.
+        if is_first {
+            opened.reporter = shell.reporter_with(opened.reporter.event_log.take(), Some(&opened.step.name));
+            let began = start::beginning(&opened.state, &opened.prefix);
+            opened.reporter.sinks.iter_mut().for_each(|add| add(SystemTime::now().into(), &began));
+        }
         let setup = StepSetup {
             spec: shell.spec,
             job_prefix: &shell.prefix,
@@ -329,7 +335,7 @@ impl<'job> SideBySide<'_, 'job> {
             (step.prefix.clone(), spec.job.clone(), spec.group_access, spec.log_access());
         let opened = on_thread(move || OpenedPrefix::open(&path, &job, group_access, log));
         let OpenedPrefix { prefix, lock, event_log, mut left } = signals.or(opened).await?;
-        let mut reporter = shell.reporter_with(event_log);
+        let mut reporter = shell.reporter_with(event_log, Some(&step.name));
         let fits = *shell.restart == RestartChoice::Newest;
         if let Some(kept) =
             left.take_if(|state| matches!(state.stage, Stage::Kept { .. }) && state.is_same_job(&self.first))

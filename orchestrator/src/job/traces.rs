@@ -3,8 +3,10 @@
 //! A thread delivers the spans: the job does not wait for it. What could not be delivered is a warning, and so is what
 //! the variables ask for and Holdfast does not do.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
@@ -95,9 +97,9 @@ impl Collector {
         post::client(headers, self.within).map_err(|error| error.to_string())
     }
 
-    /// The request with these spans.
-    fn body(&self, trace: u128, spans: &[Span]) -> Vec<u8> {
-        let spans: Vec<_> = spans.iter().map(|span| span.otlp(trace)).collect();
+    /// The request with these spans, each of a trace.
+    fn body(&self, spans: &[(u128, Span)]) -> Vec<u8> {
+        let spans: Vec<_> = spans.iter().map(|(trace, span)| span.otlp(*trace)).collect();
         let service = json!({"key": "service.name", "value": {"stringValue": self.service}});
         let scope = json!({"name": "holdfast", "version": env!("CARGO_PKG_VERSION")});
         let of_service = json!({
@@ -128,11 +130,14 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// The step that it is of, where steps run side by side; and the event.
+type StepEvent = (Option<Arc<str>>, Timestamp, LogEvent);
+
 /// The thread that delivers spans.
 #[derive(Debug)]
 pub(super) struct Tracer {
     /// `None` after the end of the job.
-    events: Option<Sender<(Timestamp, LogEvent)>>,
+    events: Option<Sender<StepEvent>>,
     ended: Receiver<()>,
 }
 
@@ -168,13 +173,14 @@ impl Tracer {
         }
     }
 
-    /// For a reporter.
-    pub(super) fn sink(&self) -> Option<EventSink> {
+    /// For the reporter of a job, or of a step that runs beside others.
+    pub(super) fn sink(&self, step: Option<&str>) -> Option<EventSink> {
         let events = self.events.clone()?;
+        let step: Option<Arc<str>> = step.map(Into::into);
         Some(Box::new(move |time: Timestamp, event: &LogEvent| {
             if Spans::counts(event) {
                 // The thread ends with the job only.
-                let _ = events.send((time, event.clone()));
+                let _ = events.send((step.clone(), time, event.clone()));
             }
         }))
     }
@@ -189,13 +195,25 @@ impl Drop for Tracer {
     }
 }
 
+/// A trace that has not ended: that of the job, or of a step that runs beside others.
+struct Trace {
+    id: u128,
+    spans: Spans,
+}
+
+impl Trace {
+    fn new() -> Self {
+        let random = || RandomState::new().build_hasher().finish();
+        Trace { id: (u128::from(random()) << 64) | u128::from(random()), spans: Spans::default() }
+    }
+}
+
 /// Delivers the spans of a job until all senders are gone, at last its own.
-fn deliver_all(job: &str, collector: &Collector, client: &Client, events: &Receiver<(Timestamp, LogEvent)>) {
-    let random = || RandomState::new().build_hasher().finish();
-    let trace = (u128::from(random()) << 64) | u128::from(random());
-    let (mut spans, mut waiting, mut lost) = (Spans::default(), Vec::new(), 0);
-    let mut send = |waiting: &mut Vec<Span>| {
-        let body = collector.body(trace, waiting);
+fn deliver_all(job: &str, collector: &Collector, client: &Client, events: &Receiver<StepEvent>) {
+    let mut traces: BTreeMap<Option<Arc<str>>, Trace> = BTreeMap::new();
+    let (mut waiting, mut lost) = (Vec::new(), 0);
+    let mut send = |waiting: &mut Vec<(u128, Span)>| {
+        let body = collector.body(waiting);
         if let Err(reason) = post::in_attempts(|| post::post(client, &collector.url, &body)) {
             if lost == 0 {
                 tracing::warn!(reason, "spans of the traces could not be delivered; the next ones are tried");
@@ -207,13 +225,20 @@ fn deliver_all(job: &str, collector: &Collector, client: &Client, events: &Recei
     };
     loop {
         match events.recv_timeout(COLLECTED_FOR) {
-            Ok((time, event)) => waiting.extend(spans.add(time, &event)),
+            Ok((step, time, event)) => {
+                let Trace { id, spans } = traces.entry(step).or_insert_with(Trace::new);
+                waiting.extend(spans.add(time, &event).into_iter().map(|span| (*id, span)));
+            }
             Err(RecvTimeoutError::Timeout) if waiting.is_empty() => {}
             Err(RecvTimeoutError::Timeout) => drop(send(&mut waiting)),
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    waiting.extend(spans.end(job));
+    let has_steps = traces.keys().any(Option::is_some);
+    for (step, Trace { id, spans }) in traces.into_iter().filter(|(step, _)| step.is_some() == has_steps) {
+        let name = step.map_or_else(|| job.to_owned(), |step| format!("{job} {step}"));
+        waiting.extend(spans.end(&name).map(|span| (id, span)));
+    }
     let lost = if waiting.is_empty() { 0 } else { send(&mut waiting) };
     if lost > 0 {
         tracing::warn!(lost, "spans of the traces were not delivered");
