@@ -189,6 +189,7 @@ impl Cluster {
             version: VERSION,
             job: "bench".to_owned(),
             job_id: JOB.to_owned(),
+            step: None,
             allocation: None,
             user: USER.to_owned(),
             node: node.clone(),

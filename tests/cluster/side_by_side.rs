@@ -24,7 +24,7 @@ fn steps_side_by_side_go_on_when_one_of_them_loses_a_node(cluster: &Cluster) {
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
-    assert_eq!((events(1, "generation_launched").len(), events(2, "generation_launched").len()), (1, 2));
+    assert_eq!((events(1, "generation_launched").len(), events(2, "generation_launched").len()), (1, 2), "{output}");
     let restarted = events(2, "restarted").pop().unwrap();
     assert!(restarted.contains("\"source\":\"rebuilt\""), "{restarted}");
     job.assert_nothing_left_on(&["n1", "n2", "n3", "n4", "n5"]);

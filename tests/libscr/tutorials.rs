@@ -195,7 +195,7 @@ fn the_rule_of_snakemake_is_continued_and_has_the_same_result() {
     needs("snakemake");
     let tutorial = Tutorial::new();
     tutorial.run("snakemake.md");
-    assert_eq!(source_after_loss(&tutorial, "simulate-run"), "fetched");
+    assert_eq!(source_after_loss(&tutorial, "simulate-run"), "cache");
 }
 
 #[test]

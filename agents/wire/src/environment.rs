@@ -2,6 +2,8 @@
 
 /// The job's id: a rank and an agent of different jobs refuse each other.
 pub const JOB: &str = "HOLDFAST_JOB";
+/// The step, where several run side by side: a node of one may be the machine on which launchers of others run.
+pub const STEP: &str = "HOLDFAST_STEP";
 /// The generation, so that a rank left over from an older run is refused.
 pub const GENERATION: &str = "HOLDFAST_GENERATION";
 /// The Unix socket of the node's agent.

@@ -153,6 +153,9 @@ pub struct AgentStart {
     pub job: String,
     /// The job id, part of directory names (`scr.<id>`).
     pub job_id: String,
+    /// The step whose ranks the node gets, where several run side by side: processes of other steps are left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
     /// A token of the allocation, which no other one with the same job id has; `None` where ids are not given again.
     pub allocation: Option<String>,
     /// The user name, part of directory names.

@@ -285,13 +285,20 @@ impl<'job> SideBySide<'_, 'job> {
             Beginning::Opened(opened) => *opened,
             Beginning::Next(next) => {
                 let opened = self.open(next, &mut signals).await?;
-                let agents = shell.supervisor(&self.allocation, &opened.state, self.clock)?;
+                let mut agents = shell.supervisor(&self.allocation, &opened.state, self.clock)?;
+                self.faults.lock().lost_nodes().into_iter().for_each(|node| agents.node_lost(node));
                 (opened, agents)
             }
         };
         let screen = shell.screen.of_step(&opened.step.name);
         // That of the first step was made before it was known that others run beside it.
         if is_first {
+            if opened.state.running.is_empty() {
+                // No agent was started yet.
+                opened.state.agents.step = Some(opened.step.name.clone());
+                agents = shell.supervisor(&self.allocation, &opened.state, self.clock)?;
+                self.faults.lock().lost_nodes().into_iter().for_each(|node| agents.node_lost(node));
+            }
             opened.reporter = shell.reporter_with(opened.reporter.event_log.take(), Some(&opened.step.name));
             let began = start::beginning(&opened.state, &opened.prefix);
             opened.reporter.sinks.iter_mut().for_each(|add| add(SystemTime::now().into(), &began));
@@ -363,6 +370,7 @@ impl<'job> SideBySide<'_, 'job> {
                     signals.or(standalone::finish_earlier(spec, &prefix, left, &reporter.screen)).await?;
                 }
                 let mut state = start::state_of_step(spec, step, allocation.record(), self.first.template()?);
+                state.agents.step = Some(step.name.clone());
                 state.finished = Generation(self.highest.load(Ordering::Relaxed));
                 (state.first_launch_ms, state.faults_injected) = {
                     let faults = self.faults.lock();

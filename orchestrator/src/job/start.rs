@@ -167,12 +167,15 @@ pub(super) fn begin_next_run(
     reporter: &mut Reporter,
 ) -> Result<Result<JobState, Box<JobState>>, RunError> {
     let template = template(spec, step, &**allocation)?;
-    let agents = AgentSettings { disk_timeout: kept.agents.disk_timeout, ..template.settings.clone() };
+    // Whether steps run side by side is decided when the nodes are open.
+    let (disk_timeout, of_step) = (kept.agents.disk_timeout, kept.agents.step.clone());
+    let agents = AgentSettings { disk_timeout, step: of_step.clone(), ..template.settings.clone() };
     if agents != kept.agents {
         return Ok(Err(Box::new(kept)));
     }
     command_record::begin(job_prefix, &allocation.allocation_id(), again).map_err(StateError::from)?;
     let mut state = state_of_step(spec, step, kept.allocation, template);
+    state.agents.step = of_step;
     state.finished = kept.finished;
     state.first_launch_ms = kept.first_launch_ms;
     state.faults_injected = kept.faults_injected;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_model::{Generation, NodeName};
+use holdfast_wire::environment;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -84,6 +85,8 @@ impl<'a> StepSetup<'a> {
         let progress = ProgressSources::new(&spec.progress, &prefix, &prepared.working_directory, step.run.ranks);
         let source = &step.source.facts;
         let mut variables = BTreeMap::new();
+        // The mark of its ranks and its launcher, as its agents know it.
+        variables.extend(state.agents.step.clone().map(|step| (environment::STEP.to_owned(), step)));
         if source.can_be_interposed {
             variables.extend(prepared.interposition.clone());
         }

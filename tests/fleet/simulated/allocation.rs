@@ -153,6 +153,7 @@ pub fn template(trust: TrustMaterial) -> AgentTemplate {
         settings: AgentSettings {
             job: "simulated".to_owned(),
             job_id: JOB.to_owned(),
+            step: None,
             allocation: None,
             user: USER.to_owned(),
             prefixes: Vec::new(),

@@ -36,6 +36,7 @@ impl Files {
         let settings = AgentSettings {
             job: "simulated".to_owned(),
             job_id: JOB.to_owned(),
+            step: None,
             allocation: None,
             user,
             prefixes: vec![self.prefix()],

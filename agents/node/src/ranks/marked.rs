@@ -51,6 +51,8 @@ pub(super) fn of_ranks(marked: Vec<Marked>) -> BTreeSet<u32> {
 #[derive(Clone, Debug)]
 pub(super) struct Marks {
     job_id: String,
+    /// Where steps of the job run side by side.
+    step: Option<String>,
     /// Only on a virtual node.
     node: Option<NodeName>,
     /// The agent's socket, on other nodes: jobs of one allocation have the same id, and their agents run on the same
@@ -63,6 +65,7 @@ impl Marks {
         let is_virtual = start.root.is_some();
         Marks {
             job_id: start.job_id.clone(),
+            step: start.step.clone(),
             node: is_virtual.then(|| start.node.clone()),
             socket: (!is_virtual).then(|| Paths::new(start).socket()),
         }
@@ -70,7 +73,7 @@ impl Marks {
 
     /// The marked processes of generations that match. Reads all of `/proc`.
     pub(super) fn find(&self, matches: impl Fn(Generation) -> bool) -> Vec<Marked> {
-        let Marks { job_id, node, socket } = self;
+        let Marks { job_id, step, node, socket } = self;
         let Ok(processes) = process::all_processes() else { return Vec::new() };
         let found = processes.filter_map(|process| {
             let process = process.ok()?;
@@ -82,6 +85,7 @@ impl Marks {
             let generation = number(&environment, environment::GENERATION).map(Generation)?;
             let ours = matches(generation)
                 && is(environment::JOB, OsStr::new(job_id))
+                && step.as_ref().is_none_or(|step| is(environment::STEP, OsStr::new(step)))
                 && node.as_ref().is_none_or(|node| is(environment::NODE, OsStr::new(node.as_str())))
                 && socket.as_ref().is_none_or(|socket| is(environment::SOCKET, socket.as_os_str()));
             let pid = u32::try_from(process.pid()).ok()?;

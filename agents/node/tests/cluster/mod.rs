@@ -69,6 +69,7 @@ fn start_agent(job: &str, node: NodeName, root: PathBuf, prefix: PathBuf, trust:
         version: VERSION,
         job: "gather".to_owned(),
         job_id: job.to_owned(),
+        step: None,
         allocation: None,
         user: "user1".to_owned(),
         node,

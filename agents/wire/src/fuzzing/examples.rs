@@ -384,6 +384,7 @@ pub fn start(root: &Path, prefix: &Path, trust: TrustMaterial) -> AgentStart {
         version: VERSION,
         job: "heat".to_owned(),
         job_id: JOB.to_owned(),
+        step: None,
         allocation: Some("1795177430".to_owned()),
         user: "u".to_owned(),
         node: NODE.into(),

@@ -167,11 +167,14 @@ async fn gather(mut queue: mpsc::UnboundedReceiver<StartRequest>, context: StepC
         }
         // First starts share a step; a restart must not wait for them.
         let (first, again): (Vec<_>, Vec<_>) = together.into_iter().partition(|request| request.limit.first);
-        for requests in std::iter::once(first).chain(again.into_iter().map(|request| vec![request])) {
-            if !requests.is_empty() {
-                number += 1;
-                tokio::spawn(step(requests, context.clone(), number));
-            }
+        // Agents of different steps of the job get different messages.
+        let mut of_steps: BTreeMap<Option<String>, Vec<StartRequest>> = BTreeMap::new();
+        for request in first {
+            of_steps.entry(request.start.step.clone()).or_default().push(request);
+        }
+        for requests in of_steps.into_values().chain(again.into_iter().map(|request| vec![request])) {
+            number += 1;
+            tokio::spawn(step(requests, context.clone(), number));
         }
     }
 }

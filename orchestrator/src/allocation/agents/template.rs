@@ -23,6 +23,9 @@ const ABANDON_AFTER: Duration = Duration::from_secs(300);
 pub struct AgentSettings {
     pub job: String,
     pub job_id: String,
+    /// The step, where several run side by side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
     /// See [`AllocationIdentity::token`].
     #[serde(default)]
     pub allocation: Option<String>,
@@ -48,6 +51,7 @@ impl AgentSettings {
         AgentSettings {
             job: "heat".to_owned(),
             job_id: "17".to_owned(),
+            step: None,
             allocation: None,
             user: "user1".to_owned(),
             prefixes: Vec::new(),
@@ -88,6 +92,7 @@ impl AgentTemplate {
         let settings = AgentSettings {
             job: job.to_owned(),
             job_id: identity.job_id.clone(),
+            step: None,
             allocation: identity.token.clone(),
             user: identity.user.clone(),
             prefixes,
@@ -116,6 +121,7 @@ impl AgentTemplate {
             version: holdfast_wire::VERSION,
             job: settings.job.clone(),
             job_id: settings.job_id.clone(),
+            step: settings.step.clone(),
             allocation: settings.allocation.clone(),
             user: settings.user.clone(),
             node,
