@@ -166,7 +166,7 @@ fn what_a_killed_import_left_is_removed_by_the_next_one_and_nothing_else() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     drop(lock);
-    assert_eq!(scratch_directories(&prefix), [left.clone()]);
+    assert_eq!(scratch_directories(&prefix), std::slice::from_ref(&left));
 
     // A process that runs, and directories that anyone may have made.
     let name = left.file_name().unwrap().to_str().unwrap();
