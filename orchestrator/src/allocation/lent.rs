@@ -1,5 +1,5 @@
-//! The part of an allocation that a job has lent to one of its steps, for a drain of that step: the other nodes may hold
-//! the files of other steps.
+//! The part of an allocation that a job has lent to one of its steps, for a drain of that step: the other nodes may
+//! hold the files of other steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

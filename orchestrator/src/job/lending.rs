@@ -1,8 +1,8 @@
 //! Which step of a job has which nodes, where steps run side by side.
 //!
-//! A step gets the nodes that its run uses when it begins; all others stay with the job, and are lent to steps that lose
-//! one. A step that runs alone, and beside which none can run, has all nodes: its spares are up before it needs them.
-//! A step that has too few nodes waits for those of the others, unless all of them wait.
+//! A step gets the nodes that its run uses when it begins; all others stay with the job, and are lent to steps that
+//! lose one. A step that runs alone, and beside which none can run, has all nodes: its spares are up before it needs
+//! them. A step that has too few nodes waits for those of the others, unless all of them wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 

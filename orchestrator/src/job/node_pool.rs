@@ -62,8 +62,8 @@ impl NodePool {
         StepNodes { pool: self.clone(), step }
     }
 
-    /// The nodes that the user excludes, and those that the resource manager reports as down. Those of the spec only, if
-    /// the file with the others cannot be read.
+    /// The nodes that the user excludes, and those that the resource manager reports as down. Those of the spec only,
+    /// if the file with the others cannot be read.
     async fn unusable(&self) -> BTreeSet<NodeName> {
         let (excluded, allocation) = (self.excluded.clone(), Arc::clone(&self.allocation));
         let read = tokio::task::spawn_blocking(move || {

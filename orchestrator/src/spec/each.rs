@@ -1,6 +1,6 @@
-//! `each` in a step: an array of steps that differ in one value. The elements are steps of their own in all that follows:
-//! each has a name, a prefix directory and checkpoints. The array is expanded in the document, before it is read, so
-//! that no other part knows of it.
+//! `each` in a step: an array of steps that differ in one value. The elements are steps of their own in all that
+//! follows: each has a name, a prefix directory and checkpoints. The array is expanded in the document, before it is
+//! read, so that no other part knows of it.
 
 use super::diagnostics::{Diagnostic, Position};
 use super::document::{Value, YamlEntry, YamlNode};

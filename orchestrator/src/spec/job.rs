@@ -267,9 +267,9 @@ keys! {
     checkpoint = section_unless::<Checkpoint>("steps"),
     /// Instead of `run` and `checkpoint`: several steps, each with its own checkpoints in `<prefix>/<name>`. A step
     /// begins when those that it needs have finished. Steps of which none needs the other run side by side where the
-    /// allocation has nodes for both (see docs/steps.md); otherwise one after the other, in this order. If a step fails,
-    /// those that need it are skipped and the others run; the exit code is that of the first one that failed. A step
-    /// that is finished is not run again by the next `holdfast run`.
+    /// allocation has nodes for both (see docs/steps.md); otherwise one after the other, in this order. If a step
+    /// fails, those that need it are skipped and the others run; the exit code is that of the first one that failed. A
+    /// step that is finished is not run again by the next `holdfast run`.
     steps = optional_list::<Step>(),
     /// With `kind: replicated`: the pairs of main and replica.
     pairs = list::<pairs::Pairs>(),

@@ -1,6 +1,7 @@
 //! Nodes that a step borrows from its job, whose other steps run side by side with it: see `job::lending`. A step has
 //! the nodes that were lent to it when it began. When it loses one, it asks for another one at once, so that the agent
-//! there is up when the ranks of the lost node have been ended; when too few are left, it waits for those of other steps.
+//! there is up when the ranks of the lost node have been ended; when too few are left, it waits for those of other
+//! steps.
 
 use std::time::Duration;
 
