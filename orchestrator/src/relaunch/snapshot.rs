@@ -300,8 +300,8 @@ impl Snapshot {
         self.nodes.iter().any(NodeState::is_not_lent)
     }
 
-    /// Those of the lent nodes that another step can use, when the agents of the nodes in `stopped` have ended: they are
-    /// not down, or have no agent because they are excluded.
+    /// Those of the lent nodes that another step can use, when the agents of the nodes in `stopped` have ended: they
+    /// are not down, or have no agent because they are excluded.
     pub fn given_back(&self, stopped: &BTreeSet<NodeName>) -> BTreeSet<NodeName> {
         let nodes = self.names.iter().zip(&self.nodes).filter(|(name, node)| {
             let has_ended = node.address.is_none() || stopped.contains(*name);
