@@ -75,7 +75,12 @@ impl<'a> Ensemble<'a> {
 
     #[track_caller]
     fn holds(&self, step: &str, checkpoint: u64) {
-        let protected = || self.all(step, "checkpoint_protected").iter().any(|event| event["checkpoint"] == checkpoint);
+        // A loss right after it leaves only the restart from it.
+        let is_known = |event: &Value| {
+            ["checkpoint_protected", "restarted"].map(Value::from).contains(&event["event"])
+                && event["checkpoint"] == checkpoint
+        };
+        let protected = || self.world.events_of(&self.prefix(step)).iter().any(is_known);
         self.world.wait(&format!("checkpoint {checkpoint} of {step}"), || protected().then_some(()));
     }
 

@@ -103,11 +103,12 @@ impl Lending {
         let free = self.nodes.iter().filter(|node| self.is_free(node, unusable));
         let nodes: Vec<NodeName> = free.take(wanted as usize).cloned().collect();
         self.held.extend(nodes.iter().map(|node| (node.clone(), step)));
-        let missing = wanted.saturating_sub(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
-        if waits && missing > 0 {
-            self.waiting.insert(step, missing);
-        } else {
-            self.waiting.remove(&step);
+        let lent = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+        // Requests may arrive in another order than they were made: one that waits stays, until it is met.
+        let open = if waits { Some(wanted) } else { self.waiting.get(&step).copied() };
+        match open.map(|wanted| wanted.saturating_sub(lent)) {
+            Some(missing) if missing > 0 => drop(self.waiting.insert(step, missing)),
+            Some(_) | None => drop(self.waiting.remove(&step)),
         }
         let more_later = self.running.iter().any(|other| *other != step && !self.waiting.contains_key(other));
         if waits && !more_later {
@@ -214,6 +215,18 @@ mod tests {
         assert!(!lending.borrow(1, 1, true, &none()).more_later, "it ends");
         let given = Lent { nodes: vec![name(2)], more_later: false };
         assert_eq!(lending.end(1, &names(&[2]), false, &none()), [(0, given)]);
+    }
+
+    #[test]
+    fn a_request_that_waits_is_not_withdrawn_by_an_earlier_one_that_arrives_later() {
+        let mut lending = lending(4);
+        lending.begin(0, &need(2, Some(2)), &none());
+        lending.begin(1, &need(2, Some(2)), &none());
+        assert!(lending.borrow(0, 1, true, &none()).more_later);
+        assert_eq!(lending.borrow(0, 1, false, &none()).nodes, []);
+        assert!(!lending.borrow(1, 1, true, &none()).more_later, "both wait: it ends");
+        assert_eq!(lending.end(1, &names(&[3]), false, &none())[0].1.nodes, [name(3)]);
+        assert_eq!(lending.borrow(0, 1, false, &none()).nodes, [], "it does not wait any more");
     }
 
     #[test]
