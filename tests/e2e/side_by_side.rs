@@ -308,6 +308,24 @@ fn a_halt_of_the_job_halts_all_steps(world: &World) {
 }
 
 #[test]
+fn halted_steps_continue_in_the_caches_of_their_own_nodes(world: &World) {
+    let job = Ensemble::new(world);
+    let running = job.start();
+    job.both_hold();
+    world.run(world.holdfast(["halt", "set", "--immediate"]).arg(job.spec())).with_code(0);
+    running.ends_with(75).prints(&["the caches are kept"]);
+    ["a", "b"].iter().for_each(|member| job.go_on(member));
+    let placed = ["member-a", "member-b"].map(|member| job.placed(member));
+    job.start().ends_with(0);
+    for (member, placed) in ["member-a", "member-b"].into_iter().zip(placed) {
+        let last = job.all(member, "restarted").pop().unwrap();
+        assert_eq!((last["checkpoint"].as_u64(), last["source"].as_str()), (Some(4), Some("cache")), "{member}");
+        assert_eq!(job.placed(member), placed);
+    }
+    job.assert_results();
+}
+
+#[test]
 fn a_signal_ends_all_steps(world: &World) {
     let job = Ensemble { of_job: "keep_cache: none\n", ..Ensemble::new(world) };
     let running = job.start();

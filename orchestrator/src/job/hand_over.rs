@@ -105,7 +105,7 @@ async fn begin_step(driver: &mut StepDriver<'_>, state: &JobState, prefix: &Path
 }
 
 /// True if the state is that of the step after the former one.
-pub(super) fn is_begun(state: &JobState, former: &JobState) -> bool {
+fn is_begun(state: &JobState, former: &JobState) -> bool {
     state.stage == Stage::Running && state.is_same_job(former)
 }
 

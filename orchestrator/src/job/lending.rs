@@ -75,18 +75,19 @@ impl Lending {
             return None;
         }
         let takes_all = alone && need.beside.is_none_or(|beside| need.nodes.saturating_add(beside) > free);
-        let lent: BTreeSet<NodeName> = if takes_all {
-            // Those that are excluded too: the user may include them again while it runs.
-            self.nodes
-                .iter()
-                .filter(|node| !self.held.contains_key(*node) && !self.lost.contains(*node))
-                .cloned()
-                .collect()
-        } else {
-            let (ranks, per_node, nodes) = (need.ranks, need.ranks_per_node, need.nodes.min(free));
-            let placed = first_placement(ranks, per_node, nodes, &usable, &self.domains)?;
-            placed.into_iter().filter_map(|at| self.nodes.get(at as usize).cloned()).collect()
+        let (ranks, per_node, nodes) = (need.ranks, need.ranks_per_node, need.nodes.min(free));
+        let placed = match takes_all {
+            true => None,
+            false => first_placement(ranks, per_node, nodes, &usable, &self.domains),
         };
+        let lent: BTreeSet<NodeName> = match placed {
+            Some(placed) => placed.into_iter().filter_map(|at| self.nodes.get(at as usize).cloned()).collect(),
+            // Those that are excluded too: the user may include them again while it runs.
+            None => self.nodes.iter().filter(|node| self.is_free(node, &BTreeSet::new())).cloned().collect(),
+        };
+        if lent.is_empty() {
+            return None;
+        }
         self.has(step, lent.iter());
         Some(lent)
     }

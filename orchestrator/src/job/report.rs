@@ -120,6 +120,7 @@ pub(super) fn of_job(
     let failed = steps.iter().filter(|step| step.result == StepResult::Failed);
     let outcome = match failed.min_by_key(|step| step.exit_code != Some(schedule.exit_code())) {
         None if reports.is_empty() => format!("all {finished} steps were finished in earlier runs; {REPEAT}"),
+        None if finished < steps.len() => format!("{finished} of {} steps are finished", steps.len()),
         None => format!("all {finished} steps are finished"),
         Some(step) => format!("{finished} of {} steps are finished; {}: {}", steps.len(), step.name, step.outcome),
     };

@@ -152,9 +152,12 @@ impl Schedule {
         &self.steps[at].state
     }
 
-    /// The exit code of the job: that of the first step that failed.
+    /// The exit code of the job: that of the first step that failed; without one, steps that never began leave the job
+    /// unfinished.
     pub fn exit_code(&self) -> u8 {
-        self.failed.unwrap_or(exit::FINISHED)
+        let is_left = |step: &ScheduledStep| step.state == StepState::Waiting;
+        let without_failure = if self.steps.iter().any(is_left) { exit::NOT_FINISHED } else { exit::FINISHED };
+        self.failed.unwrap_or(without_failure)
     }
 }
 
@@ -231,6 +234,7 @@ mod tests {
         schedule.begin(0);
         schedule.ended(0, exit::FINISHED);
         assert_eq!(schedule.ready(), [1, 2]);
+        assert_eq!(schedule.exit_code(), exit::NOT_FINISHED, "no step has failed, and not all have run");
         schedule.begin(2);
         assert_eq!(schedule.ready(), [1]);
         schedule.ended(2, 90);

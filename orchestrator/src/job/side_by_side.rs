@@ -21,7 +21,7 @@ use super::driver::{JobDriver, JobNodes};
 use super::error::RunError;
 use super::excluded_nodes::ExcludedNodes;
 use super::fault_schedule::FaultSchedule;
-use super::hand_over::{NextStep, OpenedPrefix, OpenedStep, is_begun, on_thread, record_begin};
+use super::hand_over::{NextStep, OpenedPrefix, OpenedStep, on_thread, record_begin};
 use super::lending::{Lending, Need, StepAt};
 use super::node_pool::NodePool;
 use super::release::release;
@@ -39,7 +39,7 @@ use crate::exit;
 use crate::fleet::{AgentSupervisor, Clock};
 use crate::relaunch::Snapshot;
 use crate::relaunch::placement::numbered;
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, Step};
 
 /// A step that has ended, or could not begin.
 type Ended = (StepAt, Result<EndedStep, RunError>);
@@ -177,11 +177,13 @@ pub(super) async fn run<'job>(
         }
     }
     drop(running);
-    let allocation = steps.allocation;
+    let (allocation, first_state) = (steps.allocation, steps.first);
     shell.made_progress |= outcome.made_progress;
     let mut reporter = shell.reporter(&shell.prefix)?;
     report_missed_faults(&mut faults.lock(), &*allocation, &mut reporter);
-    if outcome.keeps {
+    // Also those of a step that could not be continued.
+    let has_nodes = |step: &Step| standalone::has_nodes_of(&step.prefix, &first_state);
+    if outcome.keeps || spec.steps.iter().any(has_nodes) {
         if let Err(error) = allocation.keep() {
             tracing::warn!("the caches stay until they are removed by hand or by `holdfast drain`: {error}");
         }
@@ -345,7 +347,7 @@ impl<'job> SideBySide<'_, 'job> {
         let mut reporter = shell.reporter_with(event_log, Some(&step.name));
         let fits = *shell.restart == RestartChoice::Newest;
         if let Some(kept) =
-            left.take_if(|state| matches!(state.stage, Stage::Kept { .. }) && state.is_same_job(&self.first))
+            left.take_if(|state| matches!(state.stage, Stage::Kept { .. }) && state.has_same_nodes(&self.first))
         {
             let continues = fits
                 && !restart_choice::is_drained_for(step, &kept)
@@ -364,7 +366,7 @@ impl<'job> SideBySide<'_, 'job> {
             };
         }
         let state = match left {
-            Some(state) if is_begun(&state, &self.first) => state,
+            Some(state) if state.stage == Stage::Running && state.has_same_nodes(&self.first) => state,
             left => {
                 if let Some(left) = left {
                     signals.or(standalone::finish_earlier(spec, &prefix, left, &reporter.screen)).await?;

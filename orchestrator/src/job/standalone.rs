@@ -109,11 +109,11 @@ fn nodes_of(state: &JobState, allocation: &Arc<dyn Allocation>) -> Arc<dyn Alloc
     }
 }
 
-/// True if another step of the same job, in this prefix directory, has nodes.
-fn has_nodes_of(prefix: &Path, state: &JobState) -> bool {
+/// True if another step, in this prefix directory, has some of the same nodes.
+pub(super) fn has_nodes_of(prefix: &Path, state: &JobState) -> bool {
     let other = JobState::read(prefix).ok().flatten();
     other.is_some_and(|other| {
-        other.is_same_job(state) && other.has_nodes() && !matches!(other.stage, Stage::Finished { .. })
+        other.has_same_nodes(state) && other.has_nodes() && !matches!(other.stage, Stage::Finished { .. })
     })
 }
 

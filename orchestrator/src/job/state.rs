@@ -353,6 +353,11 @@ impl JobState {
             && certificate(self).is_some_and(|ours| certificate(other) == Some(ours))
     }
 
+    /// True if both are in the same nodes: of steps of one job, in one run or in several.
+    pub fn has_same_nodes(&self, other: &Self) -> bool {
+        self.allocation.identity == other.allocation.identity
+    }
+
     /// True if this step was finished. With another command, it is another step.
     pub(super) fn is_finished(&self, spec: &JobSpec, step: &Step) -> bool {
         matches!(self.stage, Stage::Finished { exit_code: exit::FINISHED, .. })
