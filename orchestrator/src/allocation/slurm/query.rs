@@ -80,12 +80,15 @@ pub(super) async fn switches() -> Result<BTreeMap<NodeName, String>, QueryError>
     read_switches(&answer("scontrol", &["show", "topology"]).await?)
 }
 
+/// What scontrol prints where no topology plugin is set up.
+const NO_TOPOLOGY: &str = "No topology information available";
+
 /// scontrol succeeds although it could not read the controller's answer: in newer versions (26.05), the slurm.conf of
 /// its own node must have the same topology plugin.
 fn read_switches(answer: &CommandOutput) -> Result<BTreeMap<NodeName, String>, QueryError> {
     let found = topology::read(&answer.output);
     match answer.errors.lines().next() {
-        Some(message) if found.is_empty() => {
+        Some(message) if found.is_empty() && !message.contains(NO_TOPOLOGY) => {
             Err(QueryError::Failed { command: "scontrol", message: message.to_owned() })
         }
         _ => Ok(found),
@@ -205,7 +208,9 @@ mod tests {
         };
         let message = read_switches(&answer("", errors)).unwrap_err().to_string();
         assert!(message.contains("topology plugin 102 not active"), "{message}");
-        assert!(read_switches(&answer("", "")).unwrap().is_empty());
+        // Version 22.05.
+        let none = answer("", "scontrol: error: No topology information available\n");
+        assert!(read_switches(&none).unwrap().is_empty());
         let warned = answer("SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n", "scontrol: a warning\n");
         assert_eq!(read_switches(&warned).unwrap().len(), 2);
     }
