@@ -40,15 +40,16 @@ fn verification(extent: Extent, target: &Path) -> Result<()> {
         (0..extent.bytes / TASK_BYTES).try_for_each(|index| to.write(1, index * TASK_BYTES, &piece))
     })?;
     let new = NewModel {
-        release: Release::NEWEST,
+        // Of later releases, the data of the engine's method is checked too: this is one string.
+        release: Release::new(1, 0, 9),
         timestamp: 1,
-        engine: Engine::Burst,
+        engine: Engine::Anomaly,
         id: ModelId::documented("bench")?,
         config: b"{}".to_vec(),
     };
     let length = u32::try_from(extent.bytes)?.to_be_bytes();
-    let head = [&[0x91, 0xdb][..], &length].concat();
-    write_model(&model, &new, head.chain(std::io::repeat(0x5a).take(extent.bytes)))?;
+    let (head, weights) = ([&[0x92, 0xdb][..], &length].concat(), [0x90_u8]);
+    write_model(&model, &new, head.chain(std::io::repeat(0x5a).take(extent.bytes)).chain(&weights[..]))?;
     let (mut md5, mut crc) = (Samples::default(), Samples::default());
     let (mut fti, mut jubatus) = (Samples::default(), Samples::default());
     for _ in 0..extent.tries {
