@@ -94,6 +94,14 @@ impl<'a> Ensemble<'a> {
         self.all(step, "generation_launched").len()
     }
 
+    #[track_caller]
+    fn assert_restarted_from_caches(&self) {
+        for member in ["member-a", "member-b"] {
+            let last = self.all(member, "restarted").pop().unwrap();
+            assert_eq!((last["checkpoint"].as_u64(), last["source"].as_str()), (Some(4), Some("cache")), "{member}");
+        }
+    }
+
     /// All members have the result of a run without a failure, `sum` had them all, and both are in the prefix.
     #[track_caller]
     fn assert_results(&self) {
@@ -245,10 +253,7 @@ fn steps_restart_from_the_caches_of_their_own_nodes(world: &World) {
     running.end();
     ["a", "b"].iter().for_each(|member| job.go_on(member));
     job.start().ends_with(0);
-    for member in ["member-a", "member-b"] {
-        let last = job.all(member, "restarted").pop().unwrap();
-        assert_eq!((last["checkpoint"].as_u64(), last["source"].as_str()), (Some(4), Some("cache")), "{member}");
-    }
+    job.assert_restarted_from_caches();
     job.assert_results();
 }
 
@@ -317,11 +322,8 @@ fn halted_steps_continue_in_the_caches_of_their_own_nodes(world: &World) {
     ["a", "b"].iter().for_each(|member| job.go_on(member));
     let placed = ["member-a", "member-b"].map(|member| job.placed(member));
     job.start().ends_with(0);
-    for (member, placed) in ["member-a", "member-b"].into_iter().zip(placed) {
-        let last = job.all(member, "restarted").pop().unwrap();
-        assert_eq!((last["checkpoint"].as_u64(), last["source"].as_str()), (Some(4), Some("cache")), "{member}");
-        assert_eq!(job.placed(member), placed);
-    }
+    job.assert_restarted_from_caches();
+    assert_eq!(["member-a", "member-b"].map(|member| job.placed(member)), placed);
     job.assert_results();
 }
 
@@ -345,16 +347,19 @@ fn a_step_has_relaunch_limits_and_a_prefix_directory_of_its_own(world: &World) {
         "job: limits\nprefix: {:?}\nallocation: {{manager: local, nodes: 2}}\nrelaunch: {{attempts: 2}}\n\
          steps:\n- {{name: one, needs: [], prefix: results/first, relaunch: {{attempts: 0}}, \
          run: {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: {{source: none}}}}\n- {{name: two, needs: [], run: \
-         {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: {{source: none}}}}\n",
+         {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: {{source: none}}}}\n- {{name: three, needs: [], relaunch: \
+         {{on_exit_code: [{{codes: [3], action: stop}}]}}, run: {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: \
+         {{source: none}}}}\n",
         world.prefix(),
         script("one"),
         script("two"),
+        script("three"),
     );
     let spec = world.write("job.yaml", &text);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).prints(&["0 of 2 steps are finished"]);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).prints(&["0 of 3 steps are finished"]);
     let lines = fs::read_to_string(world.path("ran")).unwrap();
     let count = |name: &str| lines.lines().filter(|line| *line == name).count();
-    assert_eq!((count("one"), count("two")), (1, 3));
+    assert_eq!((count("one"), count("two"), count("three")), (1, 3, 1));
     assert_eq!(state_of(&world.prefix().join("results/first"))["stage"]["stage"], "finished");
     // Commands find it by the prefix directory of the job.
     let report =

@@ -99,6 +99,18 @@ fn writes_the_fixture(world: &World, fixture: &Value, more_mode: &str, way: &str
     assert!(written == expected, "{name}, {way}: {} bytes, of SIONlib {}", written.len(), expected.len());
 }
 
+/// The rank has continued once, after one of the 40 steps of its program.
+#[track_caller]
+pub fn assert_continued(printed: &str, rank: u32) {
+    let continued = format!("rank {rank} continues after step ");
+    let steps: Vec<u32> = printed
+        .lines()
+        .filter_map(|line| line.split_once(&continued))
+        .map(|(_, step)| step.trim().parse().unwrap())
+        .collect();
+    assert!(matches!(steps[..], [1..=40]), "{rank}: {steps:?} {printed}");
+}
+
 #[test]
 fn files_have_the_bytes_that_the_serial_functions_of_sionlib_write(world: &World) {
     let fixtures = written_serially();
@@ -408,13 +420,7 @@ fn program_of_the_page_continues_from_rebuilt_files_after_node_loss(world: &Worl
     let printed = exits_with(&ran, 0);
     assert!(printed.contains("node1 down"), "{printed}");
     for rank in 0..6 {
-        let continued = format!("rank {rank} continues after step ");
-        let steps: Vec<u32> = printed
-            .lines()
-            .filter_map(|line| line.split_once(&continued))
-            .map(|(_, step)| step.trim().parse().unwrap())
-            .collect();
-        assert!(matches!(steps[..], [1..=40]), "{rank}: {steps:?} {printed}");
+        assert_continued(&printed, rank);
         // 5050 steps in sum, 1000 cells, and twice as much in the second field.
         let line = format!("rank {rank} of 6: {}", (rank + 1) * 5050 * 1000 * 3);
         assert!(printed.contains(&line), "{line}: {printed}");

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::sion::{contents, first_file, fixture_path, hash, intact, named, new_directory, texts};
+use crate::sion::{assert_continued, contents, first_file, fixture_path, hash, intact, named, new_directory, texts};
 use crate::world::{Link, SCR, SION, World, exits_with, holdfast, in_repository, needs, output, program_source, quiet};
 
 /// An MPI, by the end of the names of its programs.
@@ -267,13 +267,7 @@ fn continues_from_the_rebuilt_file(mpi: Mpi) {
     let printed = exits_with(&ran, 0);
     assert!(printed.contains("node1 down"), "{printed}");
     for rank in 0..6 {
-        let continued = format!("rank {rank} continues after step ");
-        let steps: Vec<u32> = printed
-            .lines()
-            .filter_map(|line| line.split_once(&continued))
-            .map(|(_, step)| step.trim().parse().unwrap())
-            .collect();
-        assert!(matches!(steps[..], [1..=40]), "{rank}: {steps:?} {printed}");
+        assert_continued(&printed, rank);
     }
     // 5050 steps in sum, 1000 cells, and the ranks 1 to 6 in sum.
     assert!(printed.contains(&format!("6 ranks: {}", 5050_u64 * 1000 * 21)), "{printed}");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use holdfast_model::NodeName;
 use tokio::sync::mpsc;
 
-use super::release::release;
+use super::release::{keep, release};
 use super::site;
 use super::start;
 use super::state::Stage;
@@ -79,15 +79,10 @@ impl StepDriver<'_> {
         let keeps_cache = !self.keeps_data() && self.keeps_cache();
         self.agents.end_all(!self.keeps_data() && !keeps_cache).await;
         self.record.state.stage = self.last_stage(keeps_cache);
-        if self.keeps_data() {
-            let place = self.record.state.allocation.place();
-            self.reporter.emit(LogEvent::DataKept { place, prefix: self.settings.prefix.clone() });
-        } else if keeps_cache {
-            if let Err(error) = self.allocation.keep() {
-                tracing::warn!("the caches stay until they are removed by hand or by `holdfast drain`: {error}");
-            }
-            self.reporter.emit(LogEvent::CacheKept { place: self.record.state.allocation.place() });
-        } else {
+        self.report_kept(keeps_cache);
+        if keeps_cache {
+            keep(&*self.allocation);
+        } else if !self.keeps_data() {
             release(Arc::clone(&self.allocation), &mut self.reporter).await;
         }
         self.record_agents().await;
@@ -101,14 +96,19 @@ impl StepDriver<'_> {
         let nodes = self.machine.snapshot().lent().cloned().collect();
         let stopped = self.agents.end_lent(nodes, !keeps).await;
         self.record.state.stage = self.last_stage(keeps_cache);
+        self.report_kept(keeps_cache);
+        self.record_agents().await;
+        (self.machine.snapshot().given_back(&stopped), keeps)
+    }
+
+    /// Reports what stays on the nodes.
+    fn report_kept(&mut self, keeps_cache: bool) {
         let place = self.record.state.allocation.place();
         if self.keeps_data() {
             self.reporter.emit(LogEvent::DataKept { place, prefix: self.settings.prefix.clone() });
         } else if keeps_cache {
             self.reporter.emit(LogEvent::CacheKept { place });
         }
-        self.record_agents().await;
-        (self.machine.snapshot().given_back(&stopped), keeps)
     }
 
     /// Writes the last state of the step, with its agents.

@@ -13,9 +13,11 @@ use regex::bytes::Regex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::background::{Background, TaskResult};
-use super::fault_schedule::{AgentPlaces, DueFault, Observation};
+use super::fault_schedule::{AgentPlaces, DueFault, FaultSchedule, Observation};
+use super::reporter::Reporter;
 use super::state;
 use super::step::StepDriver;
+use crate::allocation::Allocation;
 use crate::events::LogEvent;
 use crate::fleet::RequestError;
 use crate::launch::output::{OutputLine, OutputTail};
@@ -111,13 +113,7 @@ impl StepDriver<'_> {
 
     /// Reports the faults that were not injected, at the end of the job.
     pub(super) fn report_missed_faults(&mut self) {
-        self.faults.lock().injected_by_agents(&self.allocation.injected_faults());
-        let report = self.faults.lock().report();
-        for missed in report {
-            if let Some(reason) = missed.reason {
-                self.reporter.emit(LogEvent::FaultNotInjected { fault: missed.fault, reason });
-            }
-        }
+        report_missed(&mut self.faults.lock(), &*self.allocation, &mut self.reporter);
     }
 
     /// Begins to read the output of a generation for the lines that faults wait for, until another generation begins.
@@ -131,6 +127,16 @@ impl StepDriver<'_> {
             let watch = OutputWatch { directory, ranks: self.step.run.ranks, awaited };
             watch.start(self.background.clone())
         });
+    }
+}
+
+/// Reports the faults that were not injected.
+pub(super) fn report_missed(faults: &mut FaultSchedule, allocation: &dyn Allocation, reporter: &mut Reporter) {
+    faults.injected_by_agents(&allocation.injected_faults());
+    for missed in faults.report() {
+        if let Some(reason) = missed.reason {
+            reporter.emit(LogEvent::FaultNotInjected { fault: missed.fault, reason });
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The nodes of a job are released.
+//! The nodes of a job are released, or stay for another run.
 
 use std::sync::Arc;
 
@@ -15,5 +15,12 @@ pub(super) async fn release(allocation: Arc<dyn Allocation>, reporter: &mut Repo
     };
     if let Some(reason) = failure {
         reporter.emit(LogEvent::ReleaseFailed { reason });
+    }
+}
+
+/// The nodes stay, for another run or a drain.
+pub(super) fn keep(allocation: &dyn Allocation) {
+    if let Err(error) = allocation.keep() {
+        tracing::warn!("the caches stay until they are removed by hand or by `holdfast drain`: {error}");
     }
 }

@@ -24,17 +24,16 @@ use super::fault_schedule::FaultSchedule;
 use super::hand_over::{NextStep, OpenedPrefix, OpenedStep, on_thread, record_begin};
 use super::lending::{Lending, Need, StepAt};
 use super::node_pool::NodePool;
-use super::release::release;
-use super::reporter::Reporter;
+use super::release::{keep, release};
 use super::restart_choice::{self, RestartChoice};
 use super::schedule::{Follows, Schedule, StepState};
 use super::shell::JobShell;
 use super::signals::Signals;
 use super::state::{JobState, Stage};
 use super::step_setup::StepSetup;
-use super::{failure_domains, report, standalone, start};
+use super::{failure_domains, fault_injection, report, standalone, start};
 use crate::allocation::Allocation;
-use crate::events::{LogEvent, RunReport};
+use crate::events::RunReport;
 use crate::exit;
 use crate::fleet::{AgentSupervisor, Clock};
 use crate::relaunch::Snapshot;
@@ -180,13 +179,11 @@ pub(super) async fn run<'job>(
     let (allocation, first_state) = (steps.allocation, steps.first);
     shell.made_progress |= outcome.made_progress;
     let mut reporter = shell.reporter(&shell.prefix)?;
-    report_missed_faults(&mut faults.lock(), &*allocation, &mut reporter);
+    fault_injection::report_missed(&mut faults.lock(), &*allocation, &mut reporter);
     // Also those of a step that could not be continued.
     let has_nodes = |step: &Step| standalone::has_nodes_of(&step.prefix, &first_state);
     if outcome.keeps || spec.steps.iter().any(has_nodes) {
-        if let Err(error) = allocation.keep() {
-            tracing::warn!("the caches stay until they are removed by hand or by `holdfast drain`: {error}");
-        }
+        keep(&*allocation);
     } else {
         release(allocation, &mut reporter).await;
     }
@@ -249,15 +246,6 @@ fn need(spec: &JobSpec, schedule: &Schedule, at: StepAt) -> Need {
     let run = &spec.steps[at].run;
     let beside = schedule.beside(at).map(|other| spec.steps[other].run.nodes).min();
     Need { nodes: run.nodes, ranks: run.ranks, ranks_per_node: run.ranks_per_node, beside }
-}
-
-fn report_missed_faults(faults: &mut FaultSchedule, allocation: &dyn Allocation, reporter: &mut Reporter) {
-    faults.injected_by_agents(&allocation.injected_faults());
-    for missed in faults.report() {
-        if let Some(reason) = missed.reason {
-            reporter.emit(LogEvent::FaultNotInjected { fault: missed.fault, reason });
-        }
-    }
 }
 
 impl<'job> SideBySide<'_, 'job> {

@@ -49,7 +49,7 @@ extern "C" {
 #define FTI_WARN 3
 #define FTI_EROR 4
 
-/* what processes tell the head process of their node in FTI; here no process receives it */
+/* what processes send to the head process of their node in FTI; here no process receives it */
 #define FTI_BASE 990
 #define FTI_CKTW 991
 #define FTI_XORW 992

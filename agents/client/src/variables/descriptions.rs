@@ -1,4 +1,4 @@
-//! What a program says of its variables besides their content: identifiers, names and shapes, as the calls of FTI 1.6
+//! What a program declares of its variables besides their content: identifiers, names and shapes, as the calls of FTI 1.6
 //! set them. FTI-FF files have no place for them: a rank that has described variables writes a file of its own into
 //! each checkpoint, `Ckpt<id>-Rank<r>.names.json`. Identifiers are found again in a restart.
 
@@ -21,7 +21,7 @@ pub const MOST_DIMENSIONS: usize = 32;
 /// The most bytes of an identifier or a name, as in FTI.
 pub const LONGEST_NAME: usize = 255;
 
-/// What a program says of a variable. The content of the variable is not compared with it.
+/// What a program declares of a variable. The content of the variable is not compared with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// The text by which the program finds the variable's id.

@@ -1,7 +1,7 @@
 //! Head processes, as FTI has them: one rank of each node does not belong to the application. The agents do their work;
 //! they only take part in the collective calls, of which the run expects one of each rank.
 //!
-//! Before each collective call, the ranks of the application tell the heads of it. A head makes one call after the
+//! Before each collective call, the ranks of the application announce it to the heads. A head makes one call after the
 //! other ([`Session::serve`]).
 
 use holdfast_boundary::Halt;
@@ -101,7 +101,7 @@ impl Session {
         Ok(if heads.get(rank) == Some(&true) { Role::Head } else { Role::Application })
     }
 
-    /// Tells the heads of a call that this rank makes next. Collective if there are any.
+    /// Announces to the heads a call that this rank makes next. Collective if there are any.
     pub(crate) fn announce(&mut self, command: &Command) -> SessionResult<()> {
         if self.role() != Role::Application {
             return Ok(());

@@ -181,7 +181,7 @@ pub struct OpenCheckpoint {
 }
 
 impl OpenCheckpoint {
-    /// Writes a variable: `bytes` is its content, as long as [`CheckpointFile::begin`] was told.
+    /// Writes a variable: `bytes` is its content, of the length that [`CheckpointFile::begin`] got.
     ///
     /// # Errors
     /// When there are fewer bytes, or writing fails.
