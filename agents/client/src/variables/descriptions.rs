@@ -1,5 +1,5 @@
-//! What a program declares of its variables besides their content: identifiers, names and shapes, as the calls of FTI 1.6
-//! set them. FTI-FF files have no place for them: a rank that has described variables writes a file of its own into
+//! What a program declares of its variables besides their content: identifiers, names and shapes, as the calls of FTI
+//! 1.6 set them. FTI-FF files have no place for them: a rank that has described variables writes a file of its own into
 //! each checkpoint, `Ckpt<id>-Rank<r>.names.json`. Identifiers are found again in a restart.
 
 use std::collections::BTreeMap;
