@@ -27,6 +27,7 @@ mod new_spec;
 mod outputs;
 mod python;
 mod sion;
+mod sion_mapped;
 mod sion_mpi;
 mod tutorials;
 mod variables;

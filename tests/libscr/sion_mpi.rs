@@ -11,21 +11,21 @@ use crate::world::{Link, SCR, SION, World, exits_with, holdfast, in_repository, 
 
 /// An MPI, by the end of the names of its programs.
 #[derive(Clone, Copy)]
-struct Mpi(&'static str);
+pub struct Mpi(pub &'static str);
 
-const MPICH: Mpi = Mpi("mpich");
-const OPEN_MPI: Mpi = Mpi("openmpi");
+pub const MPICH: Mpi = Mpi("mpich");
+pub const OPEN_MPI: Mpi = Mpi("openmpi");
 
 impl Mpi {
     /// Compiles a program of `programs/`, as a program for SIONlib.
-    fn compile(self, world: &World, name: &str) -> PathBuf {
+    pub fn compile(self, world: &World, name: &str) -> PathBuf {
         let compiler = format!("mpicc.{}", self.0);
         needs(&compiler);
         world.compile_for(SION, &[&compiler], &[&program_source(name)], Link::Shared)
     }
 
     /// Runs it with so many ranks. Ranks that wait for each other for ever are ended.
-    fn run(self, ranks: usize, program: &Path, arguments: &[&str], directory: &Path) -> Output {
+    pub fn run(self, ranks: usize, program: &Path, arguments: &[&str], directory: &Path) -> Output {
         let mut command = Command::new("timeout");
         command.arg("120").arg(format!("mpirun.{}", self.0));
         if self.0 == OPEN_MPI.0 {
@@ -38,7 +38,7 @@ impl Mpi {
 
     /// What rank 0 prints of a run that must succeed, and print no error.
     #[track_caller]
-    fn succeeds(self, ranks: usize, program: &Path, arguments: &[&str], directory: &Path) -> String {
+    pub fn succeeds(self, ranks: usize, program: &Path, arguments: &[&str], directory: &Path) -> String {
         let ran = self.run(ranks, program, arguments, directory);
         let is_clean = !output(&ran).contains("SION:");
         assert!(ran.status.success() && is_clean, "{arguments:?}: {:?}: {}", ran.status.code(), output(&ran));
@@ -47,7 +47,7 @@ impl Mpi {
 
     /// What a run prints whose processes cannot open the file.
     #[track_caller]
-    fn refused(self, ranks: usize, program: &Path, arguments: &[&str], directory: &Path) -> String {
+    pub fn refused(self, ranks: usize, program: &Path, arguments: &[&str], directory: &Path) -> String {
         let ran = self.run(ranks, program, arguments, directory);
         assert!(!ran.status.success() && ran.status.code() != Some(124), "{arguments:?}: {}", output(&ran));
         output(&ran)
@@ -80,7 +80,14 @@ fn writes_the_fixture(world: &World, mpi: Mpi, fixture: &Value, more_mode: &str)
     let printed = mpi.succeeds(ranks, &mpi.compile(world, "sion_mpi.c"), &arguments, &directory);
     let expected = fixture["files"].as_array().unwrap();
     assert_eq!(printed.trim(), format!("files {} block_size {block_size}", expected.len()), "{name}");
-    let written = contents(&directory);
+    is_fixture(&directory, fixture);
+}
+
+/// Asserts that a directory contains the files of a fixture, and nothing else.
+#[track_caller]
+pub fn is_fixture(directory: &Path, fixture: &Value) {
+    let (name, expected) = (&fixture["name"], fixture["files"].as_array().unwrap());
+    let written = contents(directory);
     assert_eq!(written.len(), expected.len(), "{name}");
     for file in expected {
         let path = fixture_path(file);
@@ -172,7 +179,8 @@ fn processes_of_a_physical_file_need_one_file_system(world: &World) {
     let names = |rank: u32| contents(&world.path().join(format!("node{rank}"))).into_keys().collect::<Vec<_>>();
 
     let expected = "x.sion is not the file that the first task of this physical file created: its tasks need one file \
-                    system; give numFiles -1 and a communicator with the processes of one node, or MPI_COMM_SELF";
+                    system; give each node a physical file of its own, by numFiles -1 and a communicator with its \
+                    processes, or MPI_COMM_SELF; or by the mapping";
     for attempt in ["nothing there", "a file of an earlier run there"] {
         let printed = MPICH.refused(4, &program, &write("1"), world.path());
         assert_eq!(printed.matches(expected).count(), 3, "{attempt}: {printed}");
@@ -226,7 +234,7 @@ fn wrong_calls_fail_on_all_processes_and_say_what_to_do() {
             ("sion_parclose_mpi: 1000 is not the handle of an open file", 4),
             ("the file was opened by sion_paropen_mpi: close it with sion_parclose_mpi", 4),
             ("this process has task 2 of its physical file", 2),
-            ("a process of a parallel file has its own task only: use sion_open to see the tables of all", 4),
+            ("a process of a parallel file has its own tasks only: use sion_open to see the tables of all", 4),
             ("data were written to the file already: call sion_parreinit_mpi before the first of them", 4),
             ("sion_parreinit_mpi: the file was opened to read: open it with \"wb\" to write", 4),
             ("is outside of chunk 0 of task 1, which has 64 bytes", 1),

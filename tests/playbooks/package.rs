@@ -129,7 +129,12 @@ fn from_the_package_for_debian_to_survived_losses_of_ones_own_programs() {
     for (language, sum) in [("C", "44850"), ("Fortran", "44850."), ("Python", "44850")] {
         assert_eq!(same(&printed, &format!("{language}: ")), format!("{language}: {sum}"));
     }
-    let relaunches = printed.join("").matches("\n  generation 2: from checkpoint 2;").count();
+    // On a busy machine, the next checkpoint may be complete before the node is gone.
+    let relaunched = |line: &&str| match line.strip_prefix("  generation 2: from checkpoint ") {
+        Some(rest) => rest.split(';').next().and_then(|id| id.parse().ok()).is_some_and(|id: u32| id >= 2),
+        None => false,
+    };
+    let relaunches = printed.iter().flat_map(|output| output.lines()).filter(relaunched).count();
     assert_eq!(relaunches, 3, "{printed:?}");
 
     container.root("dpkg --remove holdfast");

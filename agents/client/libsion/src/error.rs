@@ -75,7 +75,8 @@ pub enum CallError {
     LargeTable(u64),
     #[error(
         "{} is not the file that the first task of this physical file created: its tasks need one file system; give \
-             numFiles -1 and a communicator with the processes of one node, or MPI_COMM_SELF",
+             each node a physical file of its own, by numFiles -1 and a communicator with its processes, or \
+             MPI_COMM_SELF; or by the mapping",
         path.display()
     )]
     NotShared { path: PathBuf },
@@ -92,12 +93,36 @@ pub enum CallError {
     Processes { path: PathBuf, tasks: usize, processes: usize },
     #[error("rank {rank} is not open: this process has task {own} of its physical file")]
     OtherTask { rank: i64, own: i32 },
-    #[error("a process of a parallel file has its own task only: use sion_open to see the tables of all")]
+    #[error("a process of a parallel file has its own tasks only: use sion_open to see the tables of all")]
     OwnTaskOnly,
     #[error("the file was opened by sion_paropen_mpi: close it with sion_parclose_mpi")]
     OpenedInParallel,
     #[error("the file was not opened by sion_paropen_mpi")]
     NotOpenedInParallel,
+    #[error("the file was opened by sion_paropen_mapped_mpi: close it with sion_parclose_mapped_mpi")]
+    OpenedMapped,
+    #[error("the file was not opened by sion_paropen_mapped_mpi")]
+    NotMapped,
+    #[error("this process has no task of the file: it can only close it")]
+    NoTask,
+    #[error("rank {rank} is not open: this process did not name it when it opened the file")]
+    NotOwnRank { rank: i64 },
+    #[error("rank {rank} is named twice by this process: name each of its tasks once")]
+    RankTwice { rank: i64 },
+    #[error("{} has no task with the global rank {rank}: it has {tasks} tasks", path.display())]
+    NoSuchRank { path: PathBuf, rank: i64, tasks: usize },
+    #[error(
+        "{tasks} tasks have the physical file {file}, and their numbers there are not 0 to {}, each once: {index} is \
+             not, or another task has it, too",
+        tasks - 1
+    )]
+    TaskNumbers { file: u32, index: i64, tasks: usize },
+    #[error(
+        "there are {tasks} tasks, and their global ranks are not 0 to {}, each once: {rank} is not, or another task \
+             has it, too",
+        tasks - 1
+    )]
+    GlobalRanks { rank: i64, tasks: usize },
     #[error("data were written to the file already: call sion_parreinit_mpi before the first of them")]
     WrittenAlready,
     #[error("the file has no plan: its first task did not make it")]

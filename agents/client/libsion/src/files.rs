@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use holdfast_boundary::{Boundary, Session};
 
 use crate::error::{CallError, Result};
-use crate::parallel::{Joined, Share};
+use crate::parallel::{Joined, Mapped, Share};
 use crate::reading::Reading;
 use crate::writing::Writing;
 
@@ -24,6 +24,8 @@ pub enum OpenFile {
 pub struct Files {
     next: c_int,
     open: BTreeMap<c_int, OpenFile>,
+    /// Those of the mapped functions, which are not in the field above.
+    mapped: BTreeMap<c_int, Mapped>,
     /// Of the open files of the parallel functions.
     shares: BTreeMap<c_int, Share>,
     /// Files of the parallel functions that are being created.
@@ -38,7 +40,13 @@ impl Session for Files {
 
 impl Files {
     const fn new() -> Files {
-        Files { next: 0, open: BTreeMap::new(), shares: BTreeMap::new(), joined: BTreeMap::new() }
+        Files {
+            next: 0,
+            open: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            joined: BTreeMap::new(),
+        }
     }
 
     /// The handle of a file that was opened. A handle is not given again soon after it was closed.
@@ -49,12 +57,37 @@ impl Files {
     }
 
     fn unused(&mut self) -> c_int {
-        while self.open.contains_key(&self.next) || self.joined.contains_key(&self.next) {
+        while self.is_used(self.next) {
             self.next = self.next.checked_add(1).unwrap_or(0);
         }
         let handle = self.next;
         self.next = handle.checked_add(1).unwrap_or(0);
         handle
+    }
+
+    fn is_used(&self, handle: c_int) -> bool {
+        self.open.contains_key(&handle) || self.mapped.contains_key(&handle) || self.joined.contains_key(&handle)
+    }
+
+    /// The handle of a file of the mapped functions.
+    pub fn insert_mapped(&mut self, mapped: Mapped) -> c_int {
+        let handle = self.unused();
+        self.mapped.insert(handle, mapped);
+        handle
+    }
+
+    /// # Errors
+    /// There is no such file, or it was opened by another function.
+    pub fn mapped(&mut self, handle: c_int) -> Result<&mut Mapped> {
+        let other = if self.is_used(handle) { CallError::NotMapped } else { CallError::Handle(handle) };
+        self.mapped.get_mut(&handle).ok_or(other)
+    }
+
+    /// # Errors
+    /// There is no such file, or it was opened by another function.
+    pub fn take_mapped(&mut self, handle: c_int) -> Result<Mapped> {
+        self.mapped(handle)?;
+        self.mapped.remove(&handle).ok_or(CallError::Handle(handle))
     }
 
     /// The handle of a file of the parallel functions that is being created.
@@ -84,25 +117,65 @@ impl Files {
     }
 
     /// What a file of the parallel functions has besides its stream.
-    pub fn share(&self, handle: c_int) -> Option<Share> {
-        self.shares.get(&handle).copied()
+    ///
+    /// # Errors
+    /// There is no such file, or it was opened by another function.
+    pub fn share(&self, handle: c_int) -> Result<Share> {
+        let other = match () {
+            () if self.mapped.contains_key(&handle) => CallError::OpenedMapped,
+            () if self.is_used(handle) => CallError::NotOpenedInParallel,
+            () => CallError::Handle(handle),
+        };
+        self.shares.get(&handle).copied().ok_or(other)
+    }
+
+    /// True for a file of which this process has some tasks only.
+    pub fn is_parallel(&self, handle: c_int) -> bool {
+        self.shares.contains_key(&handle) || self.mapped.contains_key(&handle)
     }
 
     /// # Errors
-    /// The process has one task of the file.
+    /// The process has some tasks of the file only.
     pub fn all_tasks(&self, handle: c_int) -> Result<()> {
-        if self.share(handle).is_some() { Err(CallError::OwnTaskOnly) } else { Ok(()) }
+        if self.is_parallel(handle) { Err(CallError::OwnTaskOnly) } else { Ok(()) }
     }
 
+    /// Makes the physical file with a task the current one. Returns the index of the task there, `None` for the
+    /// current one. `rank`: as the program gave it; `None` for that of the current task.
+    ///
     /// # Errors
-    /// There is no such file.
+    /// This process does not have the task.
+    pub fn go_to(&mut self, handle: c_int, rank: Option<i64>) -> Result<Option<i64>> {
+        if let Some(mapped) = self.mapped.get_mut(&handle) {
+            return rank.map(|rank| mapped.go_to(rank)).transpose();
+        }
+        match (rank, self.shares.get(&handle)) {
+            (Some(rank), Some(share)) if rank != i64::from(share.local_rank) => {
+                Err(CallError::OtherTask { rank, own: share.local_rank })
+            }
+            // The only task of this process.
+            (_, Some(_)) => Ok(None),
+            (rank, None) => Ok(rank),
+        }
+    }
+
+    /// The file with the current task.
+    ///
+    /// # Errors
+    /// There is no such file, or this process has no task of it.
     pub fn get(&mut self, handle: c_int) -> Result<&mut OpenFile> {
+        if let Some(mapped) = self.mapped.get_mut(&handle) {
+            return mapped.current();
+        }
         self.open.get_mut(&handle).ok_or(CallError::Handle(handle))
     }
 
     /// # Errors
-    /// There is no such file.
+    /// There is no such file, or the mapped functions opened it.
     pub fn take(&mut self, handle: c_int) -> Result<OpenFile> {
+        if self.mapped.contains_key(&handle) {
+            return Err(CallError::OpenedMapped);
+        }
         self.shares.remove(&handle);
         self.open.remove(&handle).ok_or(CallError::Handle(handle))
     }

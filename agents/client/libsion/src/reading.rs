@@ -38,8 +38,8 @@ pub struct Reading {
     /// Those of the physical files that were needed.
     streams: Vec<Option<Stream>>,
     pub task: usize,
-    /// The index in its physical file of the only task of a parallel program's process, for messages.
-    pub first_task: usize,
+    /// The indexes in the physical file of the tasks of a parallel program's process, for messages; otherwise empty.
+    pub indexes: Vec<usize>,
     slot: Slot,
     chunk: usize,
     /// The bytes in each chunk of the current task; at least one.
@@ -79,7 +79,7 @@ impl Reading {
             only,
             descriptor,
             task,
-            first_task: 0,
+            indexes: Vec::new(),
             slot,
             chunk: 0,
             bytes: Vec::new(),
@@ -154,7 +154,7 @@ impl Reading {
 
     /// The current task, for messages.
     fn named_task(&self) -> usize {
-        self.first_task + self.task
+        self.indexes.get(self.task).copied().unwrap_or(self.task)
     }
 
     fn last_chunk(&self) -> usize {

@@ -27,8 +27,7 @@ pub struct Writing {
     layout: Layout,
     /// What completes the file. Of a parallel program, the first task of the file has it.
     plan: Option<PlannedFile>,
-    /// As stored.
-    global_ranks: Vec<i64>,
+    tasks: OwnTasks,
     pub declared: Declared,
     pub stream: Stream,
     pub task: usize,
@@ -48,8 +47,15 @@ pub struct Declared {
     pub files: u32,
     /// The number of this file.
     pub number: i32,
-    /// The index in the file of the first task that this process writes, for messages.
-    pub first_task: usize,
+}
+
+/// The tasks that this process writes.
+#[derive(Debug)]
+pub struct OwnTasks {
+    /// As stored.
+    pub global_ranks: Vec<i64>,
+    /// Their indexes in the physical file, for messages; empty for all tasks of the file.
+    pub indexes: Vec<usize>,
 }
 
 impl Writing {
@@ -65,7 +71,8 @@ impl Writing {
         declared: Declared,
     ) -> Result<Writing> {
         stream.write(&planned.head())?;
-        let mut writing = Writing::begin(path, stream, planned.layout.clone(), global_ranks, declared)?;
+        let tasks = OwnTasks { global_ranks, indexes: Vec::new() };
+        let mut writing = Writing::begin(path, stream, planned.layout.clone(), tasks, declared)?;
         writing.plan = Some(planned);
         Ok(writing)
     }
@@ -74,19 +81,13 @@ impl Writing {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn begin(
-        path: &Path,
-        stream: Stream,
-        layout: Layout,
-        global_ranks: Vec<i64>,
-        declared: Declared,
-    ) -> Result<Writing> {
+    pub fn begin(path: &Path, stream: Stream, layout: Layout, tasks: OwnTasks, declared: Declared) -> Result<Writing> {
         let chunks = vec![Chunks { bytes: vec![0], inside: 0 }; layout.tasks()];
         let mut writing = Writing {
             path: path.to_owned(),
             layout,
             plan: None,
-            global_ranks,
+            tasks,
             declared,
             stream,
             task: 0,
@@ -139,7 +140,12 @@ impl Writing {
 
     /// The index of the current task in its physical file.
     fn task_in_file(&self) -> usize {
-        self.declared.first_task + self.task
+        self.index(self.task)
+    }
+
+    /// The index of a task in its physical file.
+    fn index(&self, task: usize) -> usize {
+        self.tasks.indexes.get(task).copied().unwrap_or(task)
     }
 
     fn chunk_size(&self) -> u64 {
@@ -264,7 +270,7 @@ impl Writing {
         self.account()?;
         let layout = &self.layout;
         let blocks = self.chunks.iter().map(|chunks| chunks.bytes.len()).max().unwrap_or(1) as u64;
-        let rows = self.chunks.iter().zip(&self.global_ranks).enumerate().map(|(task, (chunks, rank))| {
+        let rows = self.chunks.iter().zip(&self.tasks.global_ranks).enumerate().map(|(task, (chunks, rank))| {
             let chunk_bytes = chunks.bytes.iter().copied();
             Ok(Row { chunk_size: layout.chunk_size(task), global_rank: *rank, chunk_bytes })
         });
@@ -301,13 +307,13 @@ impl Writing {
         Ok((self.chunk(), inside.cast_signed(), self.current_bytes.len()))
     }
 
-    /// The bytes in each chunk of each task.
+    /// The index of each task in the physical file, and the bytes in each of its chunks.
     ///
     /// # Errors
     /// The program moved out of the chunk.
-    pub fn usages(&mut self) -> Result<Vec<Usage>> {
+    pub fn chunk_bytes(&mut self) -> Result<impl Iterator<Item = (usize, &[u64])>> {
         self.account()?;
-        Ok(self.chunks.iter().map(|chunks| chunks.bytes.iter().copied().collect()).collect())
+        Ok(self.chunks.iter().enumerate().map(|(task, chunks)| (self.index(task), &chunks.bytes[..])))
     }
 
     /// Writes the byte counts of the tasks of this process, which are all, and closes the file.
@@ -315,7 +321,7 @@ impl Writing {
     /// # Errors
     /// As for [`Writing::finish`], or the program moved out of a chunk.
     pub fn close(mut self) -> Result<()> {
-        let usages = self.usages()?;
+        let usages: Vec<Usage> = self.chunk_bytes()?.map(|(_, bytes)| bytes.iter().copied().collect()).collect();
         self.finish(&usages)
     }
 

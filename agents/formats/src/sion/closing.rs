@@ -49,7 +49,7 @@ impl PlannedFile {
         let mut rows: Vec<_> = usages.iter().map(|usage| usage.iter()).collect();
         for _ in 0..blocks {
             for row in &mut rows {
-                order.put_i64(&mut out, row.next().map_or(0, u64::cast_signed));
+                order.put_i64(&mut out, row.next().map_or(self.unused_mark, u64::cast_signed));
             }
         }
         if let Some(mapping) = &self.mapping {

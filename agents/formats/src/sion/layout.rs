@@ -41,9 +41,10 @@ impl Layout {
         Some(Layout { start_of_data, block_skip: at.checked_sub(start_of_data)?, starts, sizes })
     }
 
-    /// The layout as one task sees it: of its own chunks.
-    pub fn of_task(start: u64, chunk_size: u64, block_skip: u64) -> Layout {
-        Layout { start_of_data: start, block_skip, starts: vec![start], sizes: vec![chunk_size] }
+    /// The layout as a process with some of the tasks sees it: offset of the first chunk and chunk size of each.
+    pub fn of_tasks(tasks: impl IntoIterator<Item = (u64, u64)>, block_skip: u64) -> Layout {
+        let (starts, sizes): (Vec<u64>, Vec<u64>) = tasks.into_iter().unzip();
+        Layout { start_of_data: starts.first().copied().unwrap_or(0), block_skip, starts, sizes }
     }
 
     pub fn tasks(&self) -> usize {

@@ -105,6 +105,7 @@ impl Plan {
                 tasks: ranked.collect(),
                 padding: Padding::Each,
                 mapping,
+                unused_mark: 0,
             };
             parts.push(PlannedFile::new(file, tasks_here, options)?);
         }

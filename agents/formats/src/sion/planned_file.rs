@@ -23,6 +23,8 @@ pub struct PlannedFile {
     pub(super) tasks: Range<usize>,
     /// The mapping after the byte counts; `None` if it is omitted, including its size.
     pub(super) mapping: Option<Vec<Slot>>,
+    /// The byte count that is stored for unused chunks.
+    pub(super) unused_mark: i64,
 }
 
 /// One physical file of a set whose files are planned by different processes.
@@ -37,6 +39,8 @@ pub struct FileOfSet {
     pub padding: Padding,
     /// The places of all tasks of the set, in the first file of several.
     pub mapping: Option<Vec<Slot>>,
+    /// The byte count to store for unused chunks: 0; or -1, as SIONlib does in files of its mapped functions.
+    pub unused_mark: i64,
 }
 
 impl PlannedFile {
@@ -72,7 +76,7 @@ impl PlannedFile {
             stored_chunk_sizes: sizes,
             closed: None,
         };
-        Ok(PlannedFile { header, layout, tasks, mapping: file.mapping })
+        Ok(PlannedFile { header, layout, tasks, mapping: file.mapping, unused_mark: file.unused_mark })
     }
 
     /// The same file with these requested chunk sizes, one per task.
@@ -84,7 +88,7 @@ impl PlannedFile {
         let sizes = padding.padded(requested.iter().copied(), unit).ok_or(PlanError::TooLarge)?;
         let layout = Layout::new(self.header.block_size, sizes.clone()).ok_or(PlanError::TooLarge)?;
         let header = Header { stored_chunk_sizes: sizes, ..self.header.clone() };
-        Ok(PlannedFile { header, layout, tasks: self.tasks.clone(), mapping: self.mapping.clone() })
+        Ok(PlannedFile { header, layout, ..self.clone() })
     }
 }
 

@@ -148,10 +148,12 @@ impl ChunkTable {
         ChunkTable { first: vec![0], runs: Vec::new(), blocks: 1, unused_mark: 0 }
     }
 
-    /// The table of one task. `None` if its stream is larger than a file can be.
-    pub(super) fn of_task(usage: &Usage) -> Option<ChunkTable> {
+    /// The table of these tasks. `None` if a stream is larger than a file can be.
+    pub(super) fn of_tasks(usages: impl IntoIterator<Item = Usage>) -> Option<ChunkTable> {
         let mut table = ChunkTable::empty();
-        table.push(usage)?;
+        for usage in usages {
+            table.push(&usage)?;
+        }
         Some(table)
     }
 

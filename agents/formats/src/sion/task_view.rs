@@ -1,6 +1,6 @@
-//! One task's stream without the tables of its file: what one process of a parallel program reads.
+//! Streams without the tables of their file: what one process of a parallel program reads.
 //!
-//! One process reads the tables of a physical file, and gives each other process the [`TaskView`] of its task; thus a
+//! One process reads the tables of a physical file, and gives each other process the [`TaskView`] of its tasks; thus a
 //! program of n processes does not read n tables of n entries.
 
 use std::path::Path;
@@ -63,35 +63,38 @@ impl PhysicalFile {
 }
 
 impl Container {
-    /// The container that has the stream of this task alone, as its task 0.
+    /// The container that has the streams of these tasks of one physical file alone, as its tasks from 0.
     ///
     /// # Errors
-    /// When the file cannot be opened, or the view is impossible.
-    pub fn of_task(path: &Path, view: &TaskView) -> Result<Container, SionError> {
+    /// When the file cannot be opened, the views are impossible, or there is none.
+    pub fn of_tasks(path: &Path, views: &[TaskView]) -> Result<Container, SionError> {
+        let missing = || SionError::NoSuchTask { path: path.to_owned(), task: 0, tasks: 0 };
+        let first = views.first().ok_or_else(missing)?;
         let file = open_regular(path)?;
         let length = file.length();
         let header = Header {
-            byte_order: view.byte_order,
-            user_order: view.user_order,
+            byte_order: first.byte_order,
+            user_order: first.user_order,
             version: 0,
             patch_level: 0,
             format: 5,
-            block_size: view.block_size,
-            files: view.files,
-            file_number: Some(view.number),
-            flag1: i64::from(view.key_value.code()) << 32,
+            block_size: first.block_size,
+            files: first.files,
+            file_number: Some(first.number),
+            flag1: i64::from(first.key_value.code()) << 32,
             flag2: 0,
-            key_value: view.key_value,
+            key_value: first.key_value,
             prefix: Vec::new(),
-            global_ranks: vec![view.global_rank],
-            stored_chunk_sizes: vec![view.chunk_size],
+            global_ranks: views.iter().map(|view| view.global_rank).collect(),
+            stored_chunk_sizes: views.iter().map(|view| view.chunk_size).collect(),
             closed: None,
         };
-        let layout = Layout::of_task(view.start, view.chunk_size, view.block_skip);
-        let table = ChunkTable::of_task(&view.chunk_bytes.iter().copied().collect::<Usage>());
-        let table = table.ok_or(Fault::Overflow).map_err(SionError::damaged(path))?;
+        let layout = Layout::of_tasks(views.iter().map(|view| (view.start, view.chunk_size)), first.block_skip);
+        let usages = views.iter().map(|view| view.chunk_bytes.iter().copied().collect::<Usage>());
+        let table = ChunkTable::of_tasks(usages).ok_or(Fault::Overflow).map_err(SionError::damaged(path))?;
         let head = OpenedHead { path: path.to_owned(), file, length, header, layout, anomalies: Vec::new() };
         let part = head.into_physical_file(table, None, Vec::new());
-        Ok(Container::with_order(path, vec![part], vec![Slot { part: 0, local: 0 }]))
+        let slots = (0..views.len()).map(|local| Slot { part: 0, local }).collect();
+        Ok(Container::with_order(path, vec![part], slots))
     }
 }

@@ -138,15 +138,7 @@ pub unsafe extern "C" fn sion_seek_fp(
 }
 
 fn seek(open: &mut Files, handle: c_int, rank: c_int, chunk: c_int, position: c_longlong) -> Result<()> {
-    let rank = (rank != CURRENT_RANK).then_some(i64::from(rank));
-    let rank = match (rank, open.share(handle)) {
-        (Some(rank), Some(share)) if rank != i64::from(share.local_rank) => {
-            return Err(CallError::OtherTask { rank, own: share.local_rank });
-        }
-        // The only task of this process.
-        (_, Some(_)) => None,
-        (rank, None) => rank,
-    };
+    let rank = open.go_to(handle, (rank != CURRENT_RANK).then_some(i64::from(rank)))?;
     match open.get(handle)? {
         OpenFile::Reading(file) => {
             let target = match chunk {

@@ -232,8 +232,11 @@ pub extern "C" fn sion_get_filenumber(handle: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn sion_is_serial_opened(handle: c_int) -> c_int {
     let opened = BOUNDARY.call("sion_is_serial_opened", |open| {
-        open.get(handle)?;
-        Ok::<_, CallError>(c_int::from(open.share(handle).is_none()))
+        let is_parallel = open.is_parallel(handle);
+        if !is_parallel {
+            open.get(handle)?;
+        }
+        Ok::<_, CallError>(c_int::from(!is_parallel))
     });
     opened.unwrap_or(INVALID)
 }

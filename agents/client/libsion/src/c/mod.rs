@@ -5,19 +5,21 @@
 //! * [`data`]: read, write and seek;
 //! * [`keys`]: key-value records;
 //! * [`inquiry`]: what a file contains, and where a task is;
-//! * [`parallel`]: for `include/sion_mpi.h`.
+//! * [`parallel`], [`mapped`]: for `include/sion_mpi.h`.
 //!
 //! Safety of every `#[unsafe(no_mangle)]` here: the symbol is SIONlib's own, and a program links one SIONlib.
 
 pub mod data;
 pub mod inquiry;
 pub mod keys;
+pub mod mapped;
 pub mod open;
 pub mod parallel;
 
 pub use data::*;
 pub use inquiry::*;
 pub use keys::*;
+pub use mapped::*;
 pub use open::*;
 pub use parallel::*;
 

@@ -108,7 +108,7 @@ pub unsafe extern "C" fn sion_open_rank(
 #[unsafe(no_mangle)]
 pub extern "C" fn sion_close(handle: c_int) -> c_int {
     success(BOUNDARY.call("sion_close", |open| {
-        if open.share(handle).is_some() {
+        if open.share(handle).is_ok() {
             return Err(CallError::OpenedInParallel);
         }
         match open.take(handle)? {
@@ -194,7 +194,6 @@ impl Program {
             user_order: mode.user_order.unwrap_or(ByteOrder::native()),
             files: 1,
             number: 1,
-            first_task: 0,
         };
         let planned = |alignment: u32| {
             let options = PlanOptions {

@@ -1,5 +1,6 @@
 //! The functions that `include/sion_mpi.h` calls. They make no MPI calls: the header gathers and distributes the
-//! structures. Each returns 1 or a handle, and 0 or -1 after an error.
+//! structures. Each returns 1 or a handle, and 0 or -1 after an error. Those for several tasks of a process are in
+//! [`super::mapped`].
 
 use std::ffi::{c_char, c_int, c_longlong, c_ulonglong, c_void};
 
@@ -17,23 +18,23 @@ use crate::parallel::{Joined, Share, Task, read};
 use crate::reading::Reading;
 
 /// The program's function, in reports.
-const OPEN: &str = "sion_paropen_mpi";
+const OPEN: &str = "sion_paropen";
 const CLOSE: &str = "sion_parclose_mpi";
 const RESIZE: &str = "sion_parreinit_mpi";
 
 /// The number of a physical file, of files, or of tasks.
-fn count(value: c_int, what: &'static str) -> Result<u32> {
+pub(super) fn count(value: c_int, what: &'static str) -> Result<u32> {
     let wrong = |_| CallError::Number { what, value: value.into(), remedy: "give 0 or more" };
     u32::try_from(value).map_err(wrong)
 }
 
-fn index(value: c_int, what: &'static str) -> Result<usize> {
+pub(super) fn index(value: c_int, what: &'static str) -> Result<usize> {
     count(value, what).map(|value| value as usize)
 }
 
 /// # Safety
 /// `mode` is null or a C string.
-unsafe fn parsed(mode: *const c_char) -> Result<ParallelMode> {
+pub(super) unsafe fn parsed(mode: *const c_char) -> Result<ParallelMode> {
     // SAFETY: the caller's promise.
     ParallelMode::parse(&unsafe { some_text(mode, "the mode") }?)
 }
@@ -42,7 +43,7 @@ unsafe fn parsed(mode: *const c_char) -> Result<ParallelMode> {
 ///
 /// # Safety
 /// `at` is null, or points to so many elements that are not changed during the call.
-unsafe fn given<'a, T>(at: *const T, elements: usize, what: &'static str) -> Result<&'a [T]> {
+pub(super) unsafe fn given<'a, T>(at: *const T, elements: usize, what: &'static str) -> Result<&'a [T]> {
     if at.is_null() {
         return Err(ArgumentError::Null(what).into());
     }
@@ -54,7 +55,7 @@ unsafe fn given<'a, T>(at: *const T, elements: usize, what: &'static str) -> Res
 ///
 /// # Safety
 /// `to` is null, or points to at least as many elements as there are values.
-unsafe fn fill<T: Copy>(to: *mut T, values: &[T], what: &'static str) -> Result<()> {
+pub(super) unsafe fn fill<T: Copy>(to: *mut T, values: &[T], what: &'static str) -> Result<()> {
     if to.is_null() {
         return Err(ArgumentError::Null(what).into());
     }
@@ -63,7 +64,23 @@ unsafe fn fill<T: Copy>(to: *mut T, values: &[T], what: &'static str) -> Result<
     Ok(())
 }
 
-fn sizes(requested: &[c_longlong]) -> Result<Vec<u64>> {
+/// A copy that the program frees.
+///
+/// # Errors
+/// There is no memory.
+pub(super) fn allocated(values: &[c_longlong]) -> Result<*mut c_longlong> {
+    let size = size_of_val(values);
+    // SAFETY: malloc can be called with any number.
+    let allocated: *mut c_longlong = unsafe { libc::malloc(size.max(1)) }.cast();
+    if allocated.is_null() {
+        return Err(CallError::NoMemory(size));
+    }
+    // SAFETY: allocated above with room for all values.
+    unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), allocated, values.len()) };
+    Ok(allocated)
+}
+
+pub(super) fn sizes(requested: &[c_longlong]) -> Result<Vec<u64>> {
     let wrong = |size| CallError::Number { what: "a chunk size", value: size, remedy: "give 0 or more" };
     requested.iter().map(|size| u64::try_from(*size).map_err(|_| wrong(*size))).collect()
 }
@@ -168,14 +185,17 @@ pub unsafe extern "C" fn holdfast_sion_plan(
                 .map(|[file, local]| Ok(Slot { part: index(*file, "a file")?, local: index(*local, "a task")? }));
             Some(slots.collect::<Result<_>>()?)
         };
-        let planned = open.joined(handle)?.plan(Tasks {
+        let joined = open.joined(handle)?;
+        let planned = joined.plan(Tasks {
             name: &name,
             files: count(files, "the number of files")?,
             number: count(file, "the number of the file")?,
             block_size: count(block_size, "the block size")?,
             sizes: sizes(requested)?,
             global_ranks,
+            padding: joined.mode().padding,
             mapping,
+            unused_mark: 0,
         })?;
         // SAFETY: the caller's promise.
         unsafe { fill(to, &planned, "the array of tasks") }
@@ -198,7 +218,8 @@ pub unsafe extern "C" fn holdfast_sion_begin(
         // SAFETY: the caller's promise.
         let task = unsafe { task.as_ref() }.ok_or(ArgumentError::Null("the pointer to the task"))?;
         let joined = open.leave(handle).ok_or(CallError::Handle(handle))?;
-        let (file, padding) = joined.begin(task)?;
+        let padding = joined.mode().padding;
+        let file = joined.begin(std::slice::from_ref(task))?;
         if !file_pointer.is_null() {
             // SAFETY: not null; the rest is the caller's promise.
             unsafe { file_pointer.write(file.stream.file_pointer()) };
@@ -229,11 +250,7 @@ pub extern "C" fn holdfast_sion_discard(handle: c_int) {
 pub unsafe extern "C" fn holdfast_sion_communicators(handle: c_int, function: *const c_char) -> *mut c_void {
     // SAFETY: the caller's promise.
     let function = unsafe { some_text(function, "the function") }.unwrap_or_default();
-    let found = BOUNDARY.call(&function, |open| {
-        open.get(handle)?;
-        let share = open.share(handle).ok_or(CallError::NotOpenedInParallel)?;
-        Ok::<_, CallError>(share.communicators)
-    });
+    let found = BOUNDARY.call(&function, |open| Ok::<_, CallError>(open.share(handle)?.communicators));
     found.map_or(std::ptr::null_mut(), std::ptr::with_exposed_provenance_mut)
 }
 
@@ -326,7 +343,7 @@ pub unsafe extern "C" fn holdfast_sion_resize(
             let requested = given(requested, number, "the array of chunk sizes")?;
             (requested, given(ranks, number, "the array of ranks")?)
         };
-        let padding = open.share(handle).ok_or(CallError::NotOpenedInParallel)?.padding;
+        let padding = open.share(handle)?.padding;
         let planned = resize(open.writing(handle)?, &sizes(requested)?, padding, ranks)?;
         // SAFETY: the caller's promise.
         unsafe { fill(to, &planned, "the array of tasks") }
@@ -342,7 +359,7 @@ pub unsafe extern "C" fn holdfast_sion_move(handle: c_int, task: *const Task) ->
     success(BOUNDARY.call(RESIZE, |open| {
         // SAFETY: the caller's promise.
         let task = unsafe { task.as_ref() }.ok_or(ArgumentError::Null("the pointer to the task"))?;
-        open.writing(handle)?.move_to(task.layout())
+        open.writing(handle)?.move_to(Task::layout(std::slice::from_ref(task)))
     }))
 }
 
@@ -398,17 +415,9 @@ pub unsafe extern "C" fn holdfast_sion_part(
         note_contrary(&part.path, mode.mode, part.header.key_value);
         let stored: Vec<Task> = (0..tasks).map(|local| Task::stored(&part, local)).collect();
         let counts = (0..tasks).flat_map(|local| part.table.chunk_bytes(local).map(u64::cast_signed));
-        let counts: Vec<c_longlong> = counts.collect();
-        let size = size_of_val(counts.as_slice());
-        // SAFETY: malloc can be called with any number.
-        let allocated: *mut c_longlong = unsafe { libc::malloc(size.max(1)) }.cast();
-        if allocated.is_null() {
-            return Err(CallError::NoMemory(size));
-        }
-        // SAFETY: allocated above with room for all counts; the rest is the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe {
-            fill(allocated, &counts, "the byte counts")?;
-            put(bytes, allocated, "the pointer to the byte counts")?;
+            put(bytes, allocated(&counts.collect::<Vec<_>>())?, "the pointer to the byte counts")?;
             fill(to, &stored, "the array of tasks")
         }
     }))
@@ -436,8 +445,8 @@ pub unsafe extern "C" fn holdfast_sion_read(
         let chunks = usize::try_from(task.chunks).unwrap_or(0);
         // SAFETY: the caller's promise.
         let bytes = unsafe { given(bytes, chunks, "the byte counts") }?;
-        let bytes = bytes.iter().map(|bytes| bytes.cast_unsigned()).collect();
-        let mut file: Reading = read::task(&path, count(number, "the number of the file")?, mode, task, bytes)?;
+        let number = count(number, "the number of the file")?;
+        let mut file: Reading = read::own(&path, number, mode, std::slice::from_ref(task), bytes)?;
         let pointer = file.stream()?.file_pointer();
         if !file_pointer.is_null() {
             // SAFETY: not null; the rest is the caller's promise.

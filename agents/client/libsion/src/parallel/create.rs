@@ -19,7 +19,7 @@ use super::Task;
 use crate::error::{CallError, Result};
 use crate::mode::ParallelMode;
 use crate::stream::{Stream, fitting_block_size};
-use crate::writing::{Declared, Writing};
+use crate::writing::{Declared, OwnTasks, Writing};
 
 /// A file that is being created, as one of its tasks has it.
 #[derive(Debug)]
@@ -44,8 +44,11 @@ pub struct Tasks<'a> {
     pub block_size: u32,
     pub sizes: Vec<u64>,
     pub global_ranks: &'a [i64],
-    /// The places of all tasks of the set, in the first of several files.
+    pub padding: Padding,
+    /// The places of all tasks of the set, in the file that stores them.
     pub mapping: Option<Vec<Slot>>,
+    /// The byte count to store for unused chunks.
+    pub unused_mark: i64,
 }
 
 /// The content of a file with a mark.
@@ -104,7 +107,6 @@ impl Joined {
             user_order: self.mode.mode.user_order.unwrap_or(ByteOrder::native()),
             files: tasks.files,
             number: tasks.number.cast_signed(),
-            first_task: 0,
         };
         let distribution = FileDistribution::Parallel { files: tasks.files };
         let options = PlanOptions {
@@ -117,8 +119,9 @@ impl Joined {
             files: tasks.files,
             number: declared.number,
             tasks: plans.map(|(size, rank)| TaskPlan { global_rank: *rank, chunk_bytes: *size }).collect(),
-            padding: self.mode.padding,
+            padding: tasks.padding,
             mapping: tasks.mapping,
+            unused_mark: tasks.unused_mark,
         };
         let planned = PlannedFile::of_set(file, &options);
         let planned = planned.map_err(|source| CallError::Plan { path: self.path.clone(), source })?;
@@ -130,18 +133,27 @@ impl Joined {
         Ok(ranked)
     }
 
-    /// Begins to write a task.
+    /// The mode of the parallel functions.
+    pub fn mode(&self) -> ParallelMode {
+        self.mode
+    }
+
+    /// Begins to write tasks of the file.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn begin(self, task: &Task) -> Result<(Writing, Padding)> {
-        let ranks = vec![task.global_rank];
-        let mut writing = Writing::begin(&self.path, self.stream, task.layout(), ranks, task.declared())?;
+    pub fn begin(self, tasks: &[Task]) -> Result<Writing> {
+        let declared = tasks.first().ok_or(CallError::NoTask)?.declared();
+        let own = OwnTasks {
+            global_ranks: tasks.iter().map(|task| task.global_rank).collect(),
+            indexes: tasks.iter().map(Task::index).collect(),
+        };
+        let mut writing = Writing::begin(&self.path, self.stream, Task::layout(tasks), own, declared)?;
         if let Some(planned) = self.plan {
             writing.complete_by(planned)?;
             writing.stream.flush()?;
         }
-        Ok((writing, self.mode.padding))
+        Ok(writing)
     }
 
     /// Gives up. The first task removes the file, of which nothing is written.

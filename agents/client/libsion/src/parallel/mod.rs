@@ -2,14 +2,17 @@
 //!
 //! The library makes no MPI calls. `include/sion_mpi.h` is compiled into the program: its functions gather and
 //! distribute plain structures, and call the functions of [`crate::c::parallel`]. The first task of each physical file
-//! plans and completes it ([`create`]), or reads its tables ([`read`]). Each process has one task, whose stream is that
-//! of a file with one task: what reads and writes a file of the serial functions works on it, too.
+//! plans and completes it ([`create`]), or reads its tables ([`read`]). A process has one task, or, in files of the
+//! mapped functions ([`mapped`]), several. In each physical file, its tasks are those of a file that has no other: what
+//! reads and writes a file of the serial functions works on it, too.
 
 pub mod create;
+pub mod mapped;
 pub mod read;
 pub mod task;
 
 pub use create::Joined;
+pub use mapped::Mapped;
 pub use task::Task;
 
 use std::ffi::c_int;

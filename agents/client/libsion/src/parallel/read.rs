@@ -21,30 +21,44 @@ pub struct Places {
     pub slots: Vec<Slot>,
 }
 
+/// Opens the first file of a set.
+///
+/// # Errors
+/// The file cannot be read, or is not the first of its set.
+pub fn first(name: &Path) -> Result<PhysicalFile> {
+    let first = PhysicalFile::open(name)?;
+    if first.header.files > 1 && first.header.file_number.is_some_and(|number| number != 0) {
+        return Err(CallError::PartOfSet(name.to_owned()));
+    }
+    Ok(first)
+}
+
 /// Finds the tasks of the processes, by the first file of the set alone.
 ///
 /// # Errors
 /// The file cannot be read, is not the first of its set, or has another number of tasks.
 pub fn places(name: &Path, processes: usize) -> Result<Places> {
-    let first = PhysicalFile::open(name)?;
+    let first = first(name)?;
     let files = first.header.files;
     if files == 1 {
         has_tasks(name, first.header.tasks(), processes)?;
         return Ok(Places { files, slots: (0..processes).map(|local| Slot { part: 0, local }).collect() });
     }
-    if first.header.file_number.is_some_and(|number| number != 0) {
-        return Err(CallError::PartOfSet(name.to_owned()));
-    }
+    has_tasks(name, first.mapping().map_or(0, <[_]>::len), processes)?;
+    Ok(Places { files, slots: slots(&first).collect::<Result<_>>()? })
+}
+
+/// The places of all tasks of a set of several files, in the order of their global ranks.
+pub fn slots(first: &PhysicalFile) -> impl Iterator<Item = Result<Slot>> + '_ {
     let mapping = first.mapping().unwrap_or_default();
-    has_tasks(name, mapping.len(), processes)?;
-    let slots = mapping.iter().zip(0_u64..).map(|((file, task), rank)| {
+    mapping.iter().zip(0_u64..).map(move |((file, task), rank)| {
         let slot = usize::try_from(*file).ok().zip(usize::try_from(*task).ok());
-        let slot = slot.filter(|(part, local)| (*part as u64) < u64::from(files) && *local < processes);
+        let files = u64::from(first.header.files);
+        let slot = slot.filter(|(part, local)| (*part as u64) < files && *local < mapping.len());
         let fault = Fault::MappingTarget { rank, file: *file, task: *task };
-        let (part, local) = slot.ok_or(SionError::Damaged { path: name.to_owned(), fault })?;
+        let (part, local) = slot.ok_or(SionError::Damaged { path: first.path.clone(), fault })?;
         Ok(Slot { part, local })
-    });
-    Ok(Places { files, slots: slots.collect::<Result<_>>()? })
+    })
 }
 
 fn has_tasks(path: &Path, tasks: usize, processes: usize) -> Result<()> {
@@ -59,32 +73,57 @@ fn has_tasks(path: &Path, tasks: usize, processes: usize) -> Result<()> {
 /// # Errors
 /// It cannot be read, or is not the one with this number in the set.
 pub fn part(name: &Path, number: u32, files: u32, ranks: &[i32]) -> Result<PhysicalFile> {
-    let path = part_path(name, number);
-    let part = PhysicalFile::open_of_set(&path, number, files)?;
-    has_tasks(&path, part.header.tasks(), ranks.len())?;
+    let part = of_set(name, number, files)?;
+    has_tasks(&part.path, part.header.tasks(), ranks.len())?;
     // A single file may have ranks that the program gave.
-    let stored = part.header.global_ranks.iter().zip(ranks).filter(|_| files > 1);
-    for (stored, rank) in stored {
-        if *stored != i64::from(*rank) {
-            let fault = Fault::MappingRank { rank: u64::from(rank.cast_unsigned()), stored: *stored };
-            return Err(SionError::Damaged { path, fault }.into());
+    if files > 1 {
+        for (local, rank) in ranks.iter().enumerate() {
+            has_rank(&part, local, *rank)?;
         }
     }
     Ok(part)
 }
 
-/// Opens the task of this process.
+/// Opens a physical file of a set.
 ///
 /// # Errors
-/// The file cannot be opened, or is not that of the first task.
-pub fn task(name: &Path, number: u32, mode: ParallelMode, task: &Task, chunk_bytes: Vec<u64>) -> Result<Reading> {
+/// It cannot be read, or is not the one with this number in the set.
+pub fn of_set(name: &Path, number: u32, files: u32) -> Result<PhysicalFile> {
+    Ok(PhysicalFile::open_of_set(&part_path(name, number), number, files)?)
+}
+
+/// # Errors
+/// The task with this index has another global rank.
+pub fn has_rank(part: &PhysicalFile, local: usize, rank: i32) -> Result<()> {
+    match part.header.global_ranks.get(local) {
+        Some(stored) if *stored == i64::from(rank) => Ok(()),
+        stored => {
+            let stored = stored.copied().unwrap_or(-1);
+            let fault = Fault::MappingRank { rank: u64::from(rank.cast_unsigned()), stored };
+            Err(SionError::Damaged { path: part.path.clone(), fault }.into())
+        }
+    }
+}
+
+/// Opens the tasks of this process in one physical file, with the bytes in each of their chunks, task after task.
+///
+/// # Errors
+/// The file cannot be opened, or is not that of the process that read its tables.
+pub fn own(name: &Path, number: u32, mode: ParallelMode, tasks: &[Task], chunk_bytes: &[i64]) -> Result<Reading> {
     let path: PathBuf = part_path(name, number);
-    let container = Container::of_task(&path, &task.view(chunk_bytes))?;
+    let mut left = chunk_bytes;
+    let views = tasks.iter().map(|task| {
+        let (own, others) = left.split_at(usize::try_from(task.chunks).unwrap_or(0).min(left.len()));
+        left = others;
+        task.view(own.iter().map(|bytes| bytes.cast_unsigned()).collect())
+    });
+    let container = Container::of_tasks(&path, &views.collect::<Vec<_>>())?;
     let length = container.parts.first().map_or(0, |part| part.length);
-    if length.cast_signed() != task.length {
-        return Err(CallError::OtherFile { path, length, expected: task.length });
+    let expected = tasks.first().map_or(0, |task| task.length);
+    if length.cast_signed() != expected {
+        return Err(CallError::OtherFile { path, length, expected });
     }
     let mut reading = Reading::of(container, None, mode.mode.descriptor)?;
-    reading.first_task = usize::try_from(task.local_rank).unwrap_or(0);
+    reading.indexes = tasks.iter().map(Task::index).collect();
     Ok(reading)
 }

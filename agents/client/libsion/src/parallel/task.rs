@@ -85,9 +85,15 @@ impl Task {
         if self.records == 0 { KeyValue::None } else { KeyValue::Inline }
     }
 
-    /// The offsets of its chunks.
-    pub fn layout(&self) -> Layout {
-        Layout::of_task(self.start.cast_unsigned(), self.chunk_size.cast_unsigned(), self.block_skip.cast_unsigned())
+    /// The offsets of the chunks of tasks of one file.
+    pub fn layout(tasks: &[Task]) -> Layout {
+        let chunks = tasks.iter().map(|task| (task.start.cast_unsigned(), task.chunk_size.cast_unsigned()));
+        Layout::of_tasks(chunks, tasks.first().map_or(0, |task| task.block_skip.cast_unsigned()))
+    }
+
+    /// The index of the task in its file.
+    pub fn index(&self) -> usize {
+        usize::try_from(self.local_rank).unwrap_or(0)
     }
 
     /// What the file declares.
@@ -97,7 +103,6 @@ impl Task {
             user_order: order(self.big_data),
             files: self.files.cast_unsigned(),
             number: self.number,
-            first_task: usize::try_from(self.local_rank).unwrap_or(0),
         }
     }
 
