@@ -49,6 +49,7 @@ mod editors;
 mod endings;
 mod exchanged;
 mod excluded_nodes;
+mod expedited;
 mod failure_domains;
 mod fallback;
 mod faults;

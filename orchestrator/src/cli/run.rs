@@ -12,8 +12,8 @@ use super::output::{Report, Style, document, printable, report};
 use super::{job, prefix_access};
 use crate::events::{DrainResult, EventLog, LogEvent, OutputNotShown, RunReport};
 use crate::exit;
-use crate::job::{Plan, RestartChoice, RunError, RunOptions};
-use crate::spec::{Environment, JobSpec};
+use crate::job::{Plan, RestartChoice, RunError, RunOptions, requeue};
+use crate::spec::{Environment, JobSpec, Requeue};
 
 /// Run a job to its end
 ///
@@ -87,9 +87,40 @@ impl RunArgs {
 }
 
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
+    let is_dry_run = args.dry_run;
+    let mut requeue = None;
+    let ended = run_to_the_end(args, &mut requeue, style);
+    if !is_dry_run {
+        let code = ended.as_ref().map_or_else(Failure::code, |code| *code);
+        report_rerun(code, requeue.as_ref(), style);
+    }
+    ended
+}
+
+/// Says whether the manager would run the job again by itself after this exit code, and prevents it.
+fn report_rerun(code: u8, requeue: Option<&Requeue>, style: Style) {
+    match requeue::prevent_rerun(code, requeue) {
+        Some(Ok(command)) => {
+            style
+                .warn(&format!("the manager would run this job again after exit code {code}: `{command}` prevents it"));
+        }
+        Some(Err(reason)) => {
+            let message = "the manager may run this job again after exit code";
+            style.warn(&format!("{message} {code}: {reason}; cancel the job if it does"));
+        }
+        None => {}
+    }
+}
+
+/// Sets `requeue` to that of the spec when it is known.
+fn run_to_the_end(args: RunArgs, requeue: &mut Option<Requeue>, style: Style) -> Result<u8, Failure> {
     let environment = job::environment(style)?;
     let spec = args.spec(&environment)?;
+    requeue.clone_from(&spec.requeue);
     spec.warnings.iter().for_each(|warning| style.warn(warning));
+    if let Some(warning) = spec.requeue.as_ref().and_then(requeue::warning) {
+        style.warn(&warning);
+    }
     prefix_access::warn(&spec.prefix, style);
     if let Some(disabled) = &environment.disabled {
         style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));

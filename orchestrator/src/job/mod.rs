@@ -84,7 +84,7 @@ pub mod replicated;
 mod report;
 mod reporter;
 mod request_file;
-mod requeue;
+pub mod requeue;
 pub mod restart_choice;
 pub mod running_step;
 mod schedule;

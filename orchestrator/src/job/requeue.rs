@@ -19,7 +19,7 @@ use crate::events::LogEvent;
 use crate::exit;
 use crate::host::external_command::{self, CommandOutput, ExternalCommandError};
 use crate::host::program::{self, ProgramError};
-use crate::spec::{ManagerFacts, Requeue, Submission};
+use crate::spec::{ManagerFacts, Requeue, RerunFacts, Submission};
 
 /// Time limit of the command: a controller that is restarted answers after some seconds.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -136,8 +136,44 @@ fn by_manager(manager: &str) -> (Option<&'static ManagerFacts>, Option<String>) 
     (facts, facts.and_then(|facts| facts.variables.job_id(|name| env::var(name).ok())))
 }
 
-/// The command with the path of its program.
+/// The command with the path of its program, as the installed version accepts it.
 fn command(submission: &Submission) -> Result<Vec<String>, RequeueError> {
+    let words = command_as_written(submission)?;
+    Ok(adapted(&words).map_or(words, |(adapted, _)| adapted))
+}
+
+/// The command without what the installed version does not accept, and what was changed.
+fn adapted(words: &[String]) -> Option<(Vec<String>, String)> {
+    rerun_facts().find_map(|(_, facts)| (facts.adapt)(words))
+}
+
+/// The managers that can run a job again by themselves.
+fn rerun_facts() -> impl Iterator<Item = (&'static ManagerFacts, &'static RerunFacts)> {
+    let facts = managers::managers().map(|entry| &entry.facts);
+    facts.filter_map(|facts| Some((facts, facts.requeue.as_ref()?.by_itself.as_ref()?)))
+}
+
+/// What is not done as `requeue.command` is written, because the installed version does not have it. Blocks.
+pub fn warning(requeue: &Requeue) -> Option<String> {
+    let words = command_as_written(&requeue.submission).ok()?;
+    adapted(&words).map(|(_, warning)| format!("requeue.command: {warning}"))
+}
+
+/// Makes sure that the manager does not run the job of this process again by itself after this exit code of the run,
+/// unless the next allocation is to come in this way. Returns the command that did it, or why it may be run again.
+/// Blocks.
+pub fn prevent_rerun(code: u8, requeue: Option<&Requeue>) -> Option<Result<String, String>> {
+    let submitted = requeue.is_some_and(|requeue| matches!(requeue.submission, Submission::Command(_)));
+    if code == exit::FINISHED || (code == exit::NOT_FINISHED && !submitted) {
+        return None;
+    }
+    rerun_facts().find_map(|(manager, facts)| {
+        let job_id = manager.variables.job_id(|name| env::var(name).ok())?;
+        (facts.prevent)(&job_id)
+    })
+}
+
+fn command_as_written(submission: &Submission) -> Result<Vec<String>, RequeueError> {
     let mut words = match submission {
         Submission::Command(words) => words.clone(),
         Submission::ByManager(manager) => command_of_manager(manager)?,

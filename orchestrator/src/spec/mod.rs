@@ -82,7 +82,7 @@ pub use notify::{Notification, NotifiedEvent, Recipient};
 pub use pairs::{ALL_PAIRS, CLIENT_COMMAND, PlacedJob, PlacedPair, Reboot, Replicated, Replication, StartedBy};
 pub use registered::{
     Chosen, FrequencyFacts, KeyFacts, LauncherFacts, ManagerFacts, ManagerVariables, NodeCount, PlannedEntry,
-    Registered, RequeueFacts, SourceFacts, Suits, nodes_in_file,
+    Registered, RequeueFacts, RerunFacts, SourceFacts, Suits, nodes_in_file,
 };
 pub use registry::Registry;
 pub use run::RunSpec;

@@ -170,6 +170,18 @@ pub struct RequeueFacts {
     pub check: fn(&str) -> Result<(), String>,
     /// True for a message of the manager that it does not know the job.
     pub is_unknown_job: fn(&str) -> bool,
+    /// If the manager can run a job again by itself after a failure of its script.
+    pub by_itself: Option<RerunFacts>,
+}
+
+/// Jobs that are submitted so that the manager itself runs them again after a failure of their script.
+#[derive(Debug)]
+pub struct RerunFacts {
+    /// A command as the installed version accepts it, and what was changed; `None` if it is as it was. Blocks.
+    pub adapt: fn(&[String]) -> Option<(Vec<String>, String)>,
+    /// Makes sure that the job with this id is not run again, if it was submitted so. Returns the command that did it,
+    /// or why it may be run again. Blocks.
+    pub prevent: fn(&str) -> Option<Result<String, String>>,
 }
 
 /// A launcher, for `run:`.
@@ -412,6 +424,7 @@ mod tests {
             suggested: "{lattice: true}",
             check: |_| Ok(()),
             is_unknown_job: |_| false,
+            by_itself: None,
         }),
         has_topology: false,
         has_remote_shells: false,

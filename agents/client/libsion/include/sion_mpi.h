@@ -967,7 +967,8 @@ static __inline int holdfast_sion_mapped_complete(int sid, const struct holdfast
 }
 
 /* Closes a file of sion_paropen_mapped_mpi; one that was written is complete now, and can be read. Collective. The
- * handle is invalid also after an error. A physical file of which a process could not write its part is not completed. */
+ * handle is invalid also after an error. A physical file of which a process could not write its part is not completed.
+ */
 static __inline int sion_parclose_mapped_mpi(int sid)
 {
     struct holdfast_sion_mapped_group *group

@@ -16,6 +16,7 @@
 mod agents;
 pub(crate) mod environment;
 mod error;
+mod expedited;
 mod preflight;
 pub(crate) mod query;
 pub mod refusal;
@@ -43,7 +44,7 @@ use super::nodes::{Allocation, RemoteShell};
 use super::record::{AllocationIdentity, AllocationRecord};
 use super::watch::Watch;
 use crate::host::program;
-use crate::spec::{Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, RequeueFacts};
+use crate::spec::{Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, RequeueFacts, RerunFacts};
 use agents::Srun;
 use environment::{COUNTS, Environment, JOB, NODES, REMOVED, job_of_environment, restarts_of_environment};
 use refusal::{Refusal, RetrySchedule};
@@ -76,6 +77,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             suggested: "{slurm: true}",
             check: |_| Ok(()),
             is_unknown_job: refusal::is_unknown_job,
+            by_itself: Some(RerunFacts { adapt: expedited::adapt, prevent: expedited::prevent }),
         }),
         has_topology: true,
         has_remote_shells: true,

@@ -14,7 +14,7 @@ use crate::host::external_command::{self, CommandOutput, ExternalCommandError};
 use crate::spec::quantity;
 
 /// Time limit of a query. Slurm's commands retry for ten seconds, some of them twice.
-const WITHIN: Duration = Duration::from_secs(25);
+pub(super) const WITHIN: Duration = Duration::from_secs(25);
 /// Slurm's values for a job without an end.
 const NO_END: [&str; 4] = ["NONE", "N/A", "Unknown", "UNLIMITED"];
 
@@ -114,7 +114,7 @@ async fn answer(command: &'static str, arguments: &[&str]) -> Result<CommandOutp
 }
 
 /// Times as seconds since the epoch, and default formats, whatever the user or site has set.
-fn environment() -> BTreeMap<String, Option<String>> {
+pub(super) fn environment() -> BTreeMap<String, Option<String>> {
     let seconds = Some("%s".to_owned());
     [("SLURM_TIME_FORMAT", seconds), ("SQUEUE_FORMAT", None), ("SINFO_FORMAT", None)]
         .map(|(name, value)| (name.to_owned(), value))
