@@ -23,21 +23,23 @@ struct Ensemble<'a> {
     faults: &'static str,
     /// Further keys of the allocation.
     of_allocation: &'static str,
+    /// `relaunch` of the members.
+    relaunch: &'static str,
 }
 
 impl<'a> Ensemble<'a> {
     fn new(world: &'a World) -> Self {
-        Ensemble { world, nodes: 5, members: "[a, b]", of_job: "", faults: "[]", of_allocation: "" }
+        Ensemble { world, nodes: 5, members: "[a, b]", of_job: "", faults: "[]", of_allocation: "", relaunch: "{}" }
     }
 
     fn spec(&self) -> PathBuf {
-        let Ensemble { world, nodes, members, of_job, faults, of_allocation } = self;
+        let Ensemble { world, nodes, members, of_job, faults, of_allocation, relaunch } = self;
         let file = |name: &str| world.path(name).display().to_string();
         let (output, gate, sum) = (file("{each}.heat"), file("go-on.{each}"), file("sum"));
         let text = format!(
             "job: ensemble\nprefix: {:?}\nallocation: {{manager: local, nodes: {nodes}, faults: \
              {faults}{of_allocation}}}\n{of_job}health: {{down_after: 10s}}\nhalt: {{grace: 1s}}\nsteps:\n\
-             - name: member\n  each: {members}\n  run:\n    nodes: 2\n    ranks_per_node: 1\n    command: [holdfast, \
+             - name: member\n  each: {members}\n  relaunch: {relaunch}\n  run:\n    nodes: 2\n    ranks_per_node: 1\n    command: [holdfast, \
              example, heat, --step-delay, '0', --steps, '{LENGTH}', --size, 24x24, --checkpoint-every, '5', \
              --output, {output:?}, --hold-at, '20', --until, {gate:?}]\n  checkpoint: {{redundancy: [{{scheme: \
              partner}}], flush: {{every: 0}}}}\n- name: sum\n  run: {{nodes: 1, command: [sh, -c, 'cat {}/*.heat \
@@ -214,6 +216,26 @@ fn a_step_with_too_few_nodes_waits_for_those_of_another(world: &World) {
 }
 
 #[test]
+fn a_step_with_a_limit_of_its_own_goes_on_with_fewer_nodes() {
+    let faults = "[{step: member-b, node: 2, after_checkpoint: 3}]";
+    for (relaunch, fewer) in [("{min_nodes: 1}", true), ("{min_nodes: 1, max_ranks_per_node: 1}", false)] {
+        let world = &World::new();
+        let job = Ensemble { nodes: 4, faults, relaunch, ..Ensemble::new(world) };
+        let running = job.start();
+        if !fewer {
+            world.wait("the step to wait", || job.all("member-b", "nodes_awaited").pop());
+            job.go_on("a");
+        }
+        world.wait("the second launch", || (job.launches("member-b") == 2).then_some(()));
+        assert_eq!(job.placed("member-b").len(), if fewer { 1 } else { 2 }, "{relaunch}");
+        assert_eq!(job.all("member-b", "nodes_awaited").is_empty(), fewer, "{relaunch}");
+        ["a", "b"].iter().for_each(|member| job.go_on(member));
+        running.ends_with(0);
+        job.assert_results();
+    }
+}
+
+#[test]
 fn of_steps_that_all_wait_for_nodes_one_ends_and_the_next_run_continues_it(world: &World) {
     let faults = "[{step: member-a, node: 0, after_checkpoint: 3}, {step: member-b, node: 2, after_checkpoint: 3}]";
     let job = Ensemble { nodes: 4, faults, of_job: "keep_cache: none\n", ..Ensemble::new(world) };
@@ -342,28 +364,41 @@ fn a_signal_ends_all_steps(world: &World) {
 
 #[test]
 fn a_step_has_relaunch_limits_and_a_prefix_directory_of_its_own(world: &World) {
-    let script = |name: &str| format!("echo {name} >>{}; exit 3", world.path("ran").display());
+    let launched = world.path("launched");
+    let step = |name: &str, keys: &str| {
+        let script = format!("echo {name} $(date +%s%3N) >>{}; exit 3", launched.display());
+        format!(
+            "- {{name: {name}, needs: [], {keys}run: {{nodes: 1, command: [sh, -c, {script:?}]}}, checkpoint: \
+             {{source: none}}}}\n"
+        )
+    };
+    let steps = [
+        step("of-job", ""),
+        step("attempts", "prefix: results/first, relaunch: {attempts: 0}, "),
+        step("exit-code", "relaunch: {on_exit_code: [{codes: [3], action: stop}]}, "),
+        step("progress", "relaunch: {no_progress_limit: 1}, "),
+        step("settle", "relaunch: {attempts: 1, settle: 3s}, "),
+    ];
     let text = format!(
-        "job: limits\nprefix: {:?}\nallocation: {{manager: local, nodes: 2}}\nrelaunch: {{attempts: 2}}\n\
-         steps:\n- {{name: one, needs: [], prefix: results/first, relaunch: {{attempts: 0}}, \
-         run: {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: {{source: none}}}}\n- {{name: two, needs: [], run: \
-         {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: {{source: none}}}}\n- {{name: three, needs: [], relaunch: \
-         {{on_exit_code: [{{codes: [3], action: stop}}]}}, run: {{nodes: 1, command: [sh, -c, {:?}]}}, checkpoint: \
-         {{source: none}}}}\n",
+        "job: limits\nprefix: {:?}\nallocation: {{manager: local, nodes: 2}}\nrelaunch: {{attempts: 2}}\nsteps:\n{}",
         world.prefix(),
-        script("one"),
-        script("two"),
-        script("three"),
+        steps.concat(),
     );
     let spec = world.write("job.yaml", &text);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).prints(&["0 of 3 steps are finished"]);
-    let lines = fs::read_to_string(world.path("ran")).unwrap();
-    let count = |name: &str| lines.lines().filter(|line| *line == name).count();
-    assert_eq!((count("one"), count("two"), count("three")), (1, 3, 1));
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).prints(&["0 of 5 steps are finished"]);
+    let lines = fs::read_to_string(launched).unwrap();
+    let times = |name: &str| -> Vec<u64> {
+        let of_step = lines.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        of_step.map(|time| time.parse().unwrap()).collect()
+    };
+    let counts = ["of-job", "attempts", "exit-code", "progress", "settle"].map(|name| times(name).len());
+    assert_eq!(counts, [3, 1, 1, 1, 2]);
+    let waited = times("settle").windows(2).map(|pair| pair[1] - pair[0]).min();
+    assert!(waited >= Some(3000), "{waited:?}");
     assert_eq!(state_of(&world.prefix().join("results/first"))["stage"]["stage"], "finished");
     // Commands find it by the prefix directory of the job.
     let report =
-        world.run(world.holdfast(["report", "--json", "--step", "one", "--prefix"]).arg(world.prefix())).json();
+        world.run(world.holdfast(["report", "--json", "--step", "attempts", "--prefix"]).arg(world.prefix())).json();
     assert!(report["steps"][0]["prefix"].as_str().unwrap().ends_with("results/first"), "{}", report["steps"]);
 }
 

@@ -19,7 +19,7 @@ use crate::events::LogEvent;
 use crate::exit;
 use crate::host::external_command::{self, CommandOutput, ExternalCommandError};
 use crate::host::program::{self, ProgramError};
-use crate::spec::{ManagerFacts, Requeue, RerunFacts, Submission};
+use crate::spec::{AdaptedCommand, ManagerFacts, Requeue, RerunFacts, Submission};
 
 /// Time limit of the command: a controller that is restarted answers after some seconds.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -139,11 +139,11 @@ fn by_manager(manager: &str) -> (Option<&'static ManagerFacts>, Option<String>) 
 /// The command with the path of its program, as the installed version accepts it.
 fn command(submission: &Submission) -> Result<Vec<String>, RequeueError> {
     let words = command_as_written(submission)?;
-    Ok(adapted(&words).map_or(words, |(adapted, _)| adapted))
+    Ok(adapted(&words).map_or(words, |adapted| adapted.words))
 }
 
-/// The command without what the installed version does not accept, and what was changed.
-fn adapted(words: &[String]) -> Option<(Vec<String>, String)> {
+/// The command without what the installed version does not accept.
+fn adapted(words: &[String]) -> Option<AdaptedCommand> {
     rerun_facts().find_map(|(_, facts)| (facts.adapt)(words))
 }
 
@@ -156,7 +156,7 @@ fn rerun_facts() -> impl Iterator<Item = (&'static ManagerFacts, &'static RerunF
 /// What is not done as `requeue.command` is written, because the installed version does not have it. Blocks.
 pub fn warning(requeue: &Requeue) -> Option<String> {
     let words = command_as_written(&requeue.submission).ok()?;
-    adapted(&words).map(|(_, warning)| format!("requeue.command: {warning}"))
+    adapted(&words).map(|adapted| format!("requeue.command: {}", adapted.change))
 }
 
 /// Makes sure that the manager does not run the job of this process again by itself after this exit code of the run,

@@ -81,8 +81,8 @@ pub use node_reference::NodeReference;
 pub use notify::{Notification, NotifiedEvent, Recipient};
 pub use pairs::{ALL_PAIRS, CLIENT_COMMAND, PlacedJob, PlacedPair, Reboot, Replicated, Replication, StartedBy};
 pub use registered::{
-    Chosen, FrequencyFacts, KeyFacts, LauncherFacts, ManagerFacts, ManagerVariables, NodeCount, PlannedEntry,
-    Registered, RequeueFacts, RerunFacts, SourceFacts, Suits, nodes_in_file,
+    AdaptedCommand, Chosen, FrequencyFacts, KeyFacts, LauncherFacts, ManagerFacts, ManagerVariables, NodeCount,
+    PlannedEntry, Registered, RequeueFacts, RerunFacts, SourceFacts, Suits, nodes_in_file,
 };
 pub use registry::Registry;
 pub use run::RunSpec;

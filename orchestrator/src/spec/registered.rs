@@ -174,11 +174,19 @@ pub struct RequeueFacts {
     pub by_itself: Option<RerunFacts>,
 }
 
+/// A command without options that the installed version does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdaptedCommand {
+    pub words: Vec<String>,
+    /// What was changed, as a sentence.
+    pub change: String,
+}
+
 /// Jobs that are submitted so that the manager itself runs them again after a failure of their script.
 #[derive(Debug)]
 pub struct RerunFacts {
-    /// A command as the installed version accepts it, and what was changed; `None` if it is as it was. Blocks.
-    pub adapt: fn(&[String]) -> Option<(Vec<String>, String)>,
+    /// A command as the installed version accepts it; `None` if it does as it is. Blocks.
+    pub adapt: fn(&[String]) -> Option<AdaptedCommand>,
     /// Makes sure that the job with this id is not run again, if it was submitted so. Returns the command that did it,
     /// or why it may be run again. Blocks.
     pub prevent: fn(&str) -> Option<Result<String, String>>,

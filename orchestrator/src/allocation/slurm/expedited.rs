@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::query;
 use crate::host::external_command;
+use crate::spec::AdaptedCommand;
 
 /// The option, and the same one of older versions.
 const OPTION: &str = "--requeue=expedite";
@@ -15,7 +16,7 @@ const IN_HELP: &str = "--requeue[=expedite]";
 const OF_JOB: &str = "ExpeditedRequeue=Yes";
 
 /// A command of `sbatch` without the option, if the installed version does not have it.
-pub(super) fn adapt(words: &[String]) -> Option<(Vec<String>, String)> {
+pub(super) fn adapt(words: &[String]) -> Option<AdaptedCommand> {
     let program = words.first()?;
     let is_sbatch = Path::new(program).file_name().is_some_and(|name| name == "sbatch");
     let has_option = is_sbatch && words.iter().any(|word| word == OPTION);
@@ -23,7 +24,8 @@ pub(super) fn adapt(words: &[String]) -> Option<(Vec<String>, String)> {
         return None;
     }
     let adapted = words.iter().map(|word| if word == OPTION { OLDER.to_owned() } else { word.clone() });
-    Some((adapted.collect(), format!("this `sbatch` has no `{OPTION}`: the job is submitted with `{OLDER}`")))
+    let change = format!("this `sbatch` has no `{OPTION}`: the job is submitted with `{OLDER}`");
+    Some(AdaptedCommand { words: adapted.collect(), change })
 }
 
 fn is_installed(sbatch: &str) -> bool {
