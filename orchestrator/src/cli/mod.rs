@@ -206,12 +206,14 @@ fn program() -> ExitCode {
         let _log = runtime::start_log(false);
         return exit::code(compat::go(command, &arguments));
     }
-    let cli = match Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
-        Err(error) => return exit::code(usage(&error)),
+    let (command, style) = match agent::called(std::env::args_os()) {
+        Some(args) => (Command::Agent(args), Style::Human { verbose: false }),
+        None => match parse() {
+            Ok(Cli { command, global }) => (command, global.style()),
+            Err(error) => return exit::code(usage(&error)),
+        },
     };
-    let style = cli.global.style();
-    let code = match dispatch(cli.command, style) {
+    let code = match dispatch(command, style) {
         Ok(code) => code,
         Err(failure) if failure.is_closed_pipe => exit::FINISHED,
         Err(failure) => {
@@ -220,6 +222,10 @@ fn program() -> ExitCode {
         }
     };
     exit::code(code)
+}
+
+fn parse() -> clap::error::Result<Cli> {
+    Cli::from_arg_matches(&Cli::command().try_get_matches()?)
 }
 
 fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {

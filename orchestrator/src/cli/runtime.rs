@@ -7,7 +7,7 @@ use std::task::Poll;
 use holdfast_core::workers;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
-use tracing_appender::non_blocking::WorkerGuard;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -22,6 +22,8 @@ use crate::spec::Environment;
 
 /// The variable with the log filter: `debug`, `info,holdfast::drain=trace`, ….
 const LOG_VARIABLE: &str = "HOLDFAST_LOG";
+/// Lines of the internal log that may wait. Their places take 32 bytes each from the start, whether used or not.
+const LINES_WAITING: usize = 8192;
 
 /// Starts the internal log on standard error, with the filter of HOLDFAST_LOG, or else at the level that SCR_DEBUG asks
 /// for. That of an agent is a file for diagnosing failures, so its default level is more detailed. A separate thread
@@ -35,12 +37,10 @@ pub(super) fn start_log(agent: bool) -> WorkerGuard {
         None => (None, None),
     };
     let filter = chosen.unwrap_or_else(|| {
-        // A mistake in the parameters is reported by the command.
-        let parameters = Environment::parameters_of_process().ok();
-        let debug = parameters.and_then(|parameters| parameters.read("SCR_DEBUG", value::whole));
+        let debug = Environment::value_of_process("SCR_DEBUG").and_then(|text| value::whole(&text));
         Targets::new().with_default(level(agent, debug.unwrap_or_default()))
     });
-    let start = || tracing_appender::non_blocking(io::stderr());
+    let start = || NonBlockingBuilder::default().buffered_lines_limit(LINES_WAITING).finish(io::stderr());
     let (writer, guard) = workers::start_or_exit(start);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false).event_format(LogLines);
     let log = tracing_subscriber::registry().with(lines).with(filter);

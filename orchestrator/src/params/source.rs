@@ -67,6 +67,23 @@ impl Sources {
         tree
     }
 
+    /// The value of a parameter and its place in the first source that has it. `allowed` are the sources that may set
+    /// it.
+    pub fn find(&self, name: &str, allowed: AllowedSource) -> Option<(String, Origin)> {
+        let user_may = allowed != AllowedSource::SystemFile && self.fixed(name).is_none();
+        let files_may = allowed != AllowedSource::Environment;
+        // Of a repeated key the last line counts, as for the original's serial programs.
+        let last = |entries: &[ConfLine], may: bool| {
+            let entry = entries.iter().rfind(|entry| may && entry.key == name)?;
+            Some((entry.value.clone(), entry.origin.clone()))
+        };
+        let variable = self.environment.get(name).filter(|_| user_may);
+        variable
+            .map(|value| (value.clone(), Origin::Environment))
+            .or_else(|| last(&self.user, user_may && files_may))
+            .or_else(|| last(&self.system, files_may))
+    }
+
     /// The line of the system file that fixes this parameter.
     fn fixed(&self, name: &str) -> Option<&FileLine> {
         let of = |name: &str| {
@@ -103,7 +120,7 @@ impl<'a> Resolver<'a> {
 
     fn resolved(&self, parameter: &Declaration) -> Result<Setting, ParamError> {
         let Declaration { name, default, value: kind, .. } = parameter;
-        let Some((value, origin)) = self.find(parameter) else {
+        let Some((value, origin)) = self.sources.find(parameter.name, parameter.source) else {
             return Ok(Setting { name, value: default.clone(), origin: Origin::Default });
         };
         if !kind.accepts(&value) {
@@ -144,23 +161,6 @@ impl<'a> Resolver<'a> {
         let user = if self.sources.fixed(name).is_some() { &[][..] } else { user };
         let lines = |entries: &'a [ConfLine]| entries.iter().filter(|entry| entry.key == name).collect::<Vec<_>>();
         [user, system].into_iter().map(lines).find(|lines| !lines.is_empty()).unwrap_or_default()
-    }
-
-    fn find(&self, parameter: &Declaration) -> Option<(String, Origin)> {
-        let Sources { environment, user, system } = self.sources;
-        let Declaration { name, source, .. } = parameter;
-        let user_may = *source != AllowedSource::SystemFile && self.sources.fixed(name).is_none();
-        let files_may = *source != AllowedSource::Environment;
-        // Of a repeated key the last line counts, as for the original's serial programs.
-        let last = |entries: &[ConfLine], may: bool| {
-            let entry = entries.iter().rfind(|entry| may && entry.key == *name)?;
-            Some((entry.value.clone(), entry.origin.clone()))
-        };
-        let variable = environment.get(*name).filter(|_| user_may);
-        variable
-            .map(|value| (value.clone(), Origin::Environment))
-            .or_else(|| last(user, user_may && files_may))
-            .or_else(|| last(system, files_may))
     }
 
     /// The settings in the sources that have no effect.

@@ -18,6 +18,7 @@ use super::registered::ManagerFacts;
 use super::registry::Registry;
 use super::settings::Origin;
 use crate::params::conf::{self, ConfError, FileOwner};
+use crate::params::declaration::AllowedSource;
 use crate::params::descriptors::CheckpointDescriptor;
 use crate::params::source::Sources;
 use crate::params::{self, CopyType, ParamError, ParamWarning, ParamWarningKind, Parameters, Setting, value};
@@ -107,6 +108,14 @@ impl Environment {
     /// As [`Environment::of_process`].
     pub fn parameters_of_process() -> Result<Parameters, EnvironmentError> {
         resolve(&process_variables().collect(), &system_file())
+    }
+
+    /// The text of one parameter that every source may set, without its default. Mistakes in other parameters are left
+    /// to the command that uses them. The declarations of all parameters are not needed, which is most of the time and
+    /// memory of [`Environment::parameters_of_process`].
+    pub fn value_of_process(name: &str) -> Option<String> {
+        let (value, _) = Environment::sources_of_process().ok()?.find(name, AllowedSource::Any)?;
+        Some(value)
     }
 
     /// What the values of SCR's parameters of this process come from.
