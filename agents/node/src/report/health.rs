@@ -24,13 +24,12 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::agent::{DirectoryHealth, HaltReport, Health, KeptDirectory, QuietRank, WaitingRanks};
 use holdfast_wire::run::AgentStart;
 use parking_lot::Mutex;
-use procfs::process::Process;
-use sysinfo::{MemoryRefreshKind, System};
 use tokio::sync::Notify;
 
 use crate::directories::claim::EXISTING;
 use crate::directories::kept;
 use crate::directories::paths::Paths;
+use crate::report::usage::{NodeUsage, UsageFiles};
 
 /// How long memory and load are cached.
 const USAGE_CACHED: Duration = Duration::from_secs(2);
@@ -60,7 +59,7 @@ pub struct HealthMonitor {
     /// A directory whose check takes longer is faulty.
     disk_timeout: Duration,
     usage: Mutex<Option<(Instant, NodeUsage)>>,
-    system: Mutex<Option<System>>,
+    usage_files: UsageFiles,
     directories: Arc<Mutex<Directories>>,
     /// See [`Health::kept`].
     kept: Vec<KeptDirectory>,
@@ -84,17 +83,9 @@ struct ExpectedDirectory {
     bytes: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct NodeUsage {
-    memory_total: u64,
-    memory_available: u64,
-    load: f64,
-    agent_memory: u64,
-}
-
 #[derive(Debug, Default)]
 struct Directories {
-    found: Vec<DirectoryHealth>,
+    found: Arc<[DirectoryHealth]>,
     /// When the last round of checks ended.
     checked: Option<Instant>,
     /// The last rounds in which the agent was not able to check a directory.
@@ -203,7 +194,7 @@ impl HealthMonitor {
             expected,
             disk_timeout: start.disk_timeout,
             usage: Mutex::default(),
-            system: Mutex::default(),
+            usage_files: UsageFiles::open(),
             directories: Arc::default(),
             kept: kept::all(paths),
             checked: Arc::default(),
@@ -218,40 +209,24 @@ impl HealthMonitor {
         {
             return usage;
         }
-        let mut usage = NodeUsage { agent_memory: resident(), ..NodeUsage::default() };
-        let mut system = self.system.lock();
-        if system.is_none() {
-            *system = System::new().ok();
-        }
-        if let Some(system) = system.as_mut() {
-            system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
-            usage.memory_total = system.total_memory();
-            usage.memory_available = system.available_memory();
-        }
-        usage.load = System::load_average().map_or(0.0, |load| load.one);
+        let usage = self.usage_files.measure();
         *cached = Some((Instant::now(), usage));
         usage
     }
 
     /// The state of the directories. Begins another round of checks when it is old, and waits only for the first one,
     /// for a limited time.
-    async fn directories(&self) -> Vec<DirectoryHealth> {
-        // Registered before the state is read, so that no notification in between is missed.
-        let checked = self.checked.notified();
-        tokio::pin!(checked);
-        checked.as_mut().enable();
-        let cached = DIRECTORIES_CACHED.min(self.disk_timeout);
-        let (first, due) = {
+    async fn directories(&self) -> Arc<[DirectoryHealth]> {
+        let (is_first, is_due) = {
             let mut now = self.directories.lock();
-            let due = now.round.is_none() && now.checked.is_none_or(|when| when.elapsed() >= cached);
-            if due {
+            let cached = DIRECTORIES_CACHED.min(self.disk_timeout);
+            let is_due = now.round.is_none() && now.checked.is_none_or(|when| when.elapsed() >= cached);
+            if is_due {
                 now.round = Some(CheckRound::begin(Instant::now()));
             }
-            // All polls before the end of the first round wait for it.
-            let first = now.round.as_ref().filter(|_| now.checked.is_none());
-            (first.map(|round| FIRST_CHECK_AWAITED.min(self.disk_timeout).saturating_sub(round.began.elapsed())), due)
+            (now.checked.is_none(), is_due)
         };
-        if due {
+        if is_due {
             let (expected, directories, checked) =
                 (self.expected.clone(), self.directories.clone(), self.checked.clone());
             tokio::task::spawn_blocking(move || {
@@ -259,8 +234,9 @@ impl HealthMonitor {
                 checked.notify_waiters();
             });
         }
-        if let Some(left) = first {
-            let _ = tokio::time::timeout(left, checked).await;
+        // All polls before the end of the first round wait for it.
+        if is_first {
+            self.first_check().await;
         }
         let mut now = self.directories.lock();
         let late = now.round.as_mut().and_then(|round| round.late(&self.expected, self.disk_timeout));
@@ -270,6 +246,22 @@ impl HealthMonitor {
                 std::iter::once(late.clone()).chain(others).collect()
             }
             None => now.found.clone(),
+        }
+    }
+
+    /// Returns when the first round of checks has ended, or has taken long.
+    async fn first_check(&self) {
+        // Registered before the state is read, so that no notification in between is missed.
+        let checked = self.checked.notified();
+        tokio::pin!(checked);
+        checked.as_mut().enable();
+        let began = {
+            let now = self.directories.lock();
+            now.round.as_ref().filter(|_| now.checked.is_none()).map(|round| round.began)
+        };
+        if let Some(began) = began {
+            let left = FIRST_CHECK_AWAITED.min(self.disk_timeout).saturating_sub(began.elapsed());
+            let _ = tokio::time::timeout(left, checked).await;
         }
     }
 
@@ -298,7 +290,7 @@ impl HealthMonitor {
             memory_total: usage.memory_total,
             memory_available: usage.memory_available,
             load: usage.load,
-            directories,
+            directories: directories.to_vec(),
             kept: self.kept.clone(),
             unauthenticated,
             newest,
@@ -392,7 +384,7 @@ fn check_all(expected: &[ExpectedDirectory], directories: &Mutex<Directories>) {
     let mut directories = directories.lock();
     let found = directories.round.take().map(|round| round.done).unwrap_or_default();
     let unchecked = if is_checked { 0 } else { directories.unchecked + 1 };
-    *directories = Directories { found, checked: Some(Instant::now()), unchecked, round: None };
+    *directories = Directories { found: found.into(), checked: Some(Instant::now()), unchecked, round: None };
 }
 
 impl Directories {
@@ -469,12 +461,6 @@ fn probe(directory: &OwnedDirectory) -> Result<(), OwnedError> {
     written.and(removed).map(drop)
 }
 
-/// The agent's resident memory in bytes; 0 if `/proc` cannot be read.
-fn resident() -> u64 {
-    let resident = Process::myself().and_then(|own| own.statm()).map_or(0, |statm| statm.resident);
-    resident * procfs::page_size()
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -541,11 +527,6 @@ mod tests {
         assert!(![Errno::ROFS, Errno::IO, Errno::ACCESS].into_iter().any(|errno| is_full(&of(errno))));
     }
 
-    #[test]
-    fn the_agent_s_memory_is_measured() {
-        assert!(resident() > 100_000);
-    }
-
     fn status() -> AgentStatus {
         AgentStatus {
             node: "node1".into(),
@@ -570,7 +551,7 @@ mod tests {
         let found =
             vec![DirectoryHealth { path, fault: fault.map(str::to_owned), full: None, total: 1 << 40, available }];
         let checked = Some(Instant::now() + Duration::from_secs(600));
-        *monitor.directories.lock() = Directories { found, checked, ..Directories::default() };
+        *monitor.directories.lock() = Directories { found: found.into(), checked, ..Directories::default() };
     }
 
     fn monitor(expected: Vec<ExpectedDirectory>) -> HealthMonitor {
@@ -578,7 +559,7 @@ mod tests {
             expected,
             disk_timeout: Duration::from_secs(8),
             usage: Mutex::default(),
-            system: Mutex::default(),
+            usage_files: UsageFiles::open(),
             directories: Arc::default(),
             kept: Vec::new(),
             checked: Arc::default(),
@@ -659,7 +640,7 @@ mod tests {
             directories.round = Some(CheckRound { done, ..CheckRound::begin(since) });
         };
         let faulty = async || {
-            let directories = monitor.directories().await.into_iter();
+            let directories = monitor.directories().await.to_vec().into_iter();
             directories.filter_map(|directory| Some((directory.path, directory.fault?))).collect::<Vec<_>>()
         };
         hang(7, 1);
@@ -698,7 +679,7 @@ mod tests {
         assert!(found[0].fault.as_ref().is_some_and(|fault| fault.contains("has not responded")), "{found:?}");
         monitor.disk_timeout = Duration::from_secs(600);
         monitor.directories.lock().round = Some(CheckRound::begin(since - FIRST_CHECK_AWAITED));
-        assert_eq!(monitor.directories().await, []);
+        assert!(monitor.directories().await.is_empty());
     }
 
     #[tokio::test]

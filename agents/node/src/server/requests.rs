@@ -28,7 +28,6 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinError;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::channel::PollTurn;
 use super::faults;
 use crate::agent::Agent;
 use crate::agent::forget::{self, ForgetError};
@@ -224,33 +223,38 @@ fn moment(collectives: &Collectives) -> Moment {
 }
 
 async fn poll(State(collectives): Shared, Message(request): Message<PollRequest>) -> Response {
-    match poll_reply(&collectives, &PollTurn::default(), &request).await {
+    let agent = &collectives.agent;
+    poll_begins(agent, &request);
+    let mut stop = agent.stop.subscribe();
+    tokio::select! {
+        () = poll_released(agent, request) => {}
+        // An agent that ends answers at once.
+        _ = stop.wait_for(Option::is_some) => {}
+    }
+    match poll_reply(&collectives, &request).await {
         Some(reply) => Json(reply).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     }
 }
 
-/// `None` if nothing has changed since the health that the request knows.
-pub(super) async fn poll_reply(
-    collectives: &Arc<Collectives>,
-    turn: &PollTurn,
-    request: &PollRequest,
-) -> Option<PollReply> {
-    let agent = &collectives.agent;
+/// Takes over what a poll reports.
+pub(super) fn poll_begins(agent: &Agent, request: &PollRequest) {
     if let Some(end) = request.allocation_end {
         agent.halt.allocation_ends(end);
     }
+}
+
+/// Returns when a poll is to be answered, whatever follows it on its connection.
+pub(super) async fn poll_released(agent: &Agent, request: PollRequest) {
     let wait = Duration::from_millis(request.wait_ms).min(LONGEST_POLL);
     if !wait.is_zero() {
-        let mut stop = agent.stop.subscribe();
-        tokio::select! {
-            () = agent.events.wait_for_event(request.after) => {}
-            () = turn.next_is_held() => {}
-            () = tokio::time::sleep(wait) => {}
-            // An agent that ends answers at once.
-            _ = stop.wait_for(Option::is_some) => {}
-        }
+        let _ = tokio::time::timeout(wait, agent.events.wait_for_event(request.after)).await;
     }
+}
+
+/// `None` if nothing has changed since the health that the request knows.
+pub(super) async fn poll_reply(collectives: &Arc<Collectives>, request: &PollRequest) -> Option<PollReply> {
+    let agent = &collectives.agent;
     if agent.failing.load(Ordering::Relaxed) {
         std::future::pending::<()>().await;
     }
