@@ -445,14 +445,14 @@ impl Agent {
         Ok(ticks / TICKS_PER_SECOND)
     }
 
-    /// As [`Agent::processor_seconds`], only of the running threads, but to the nanosecond.
-    pub fn living_threads_seconds(&self) -> Result<f64> {
-        living_threads_seconds(self.process.id())
+    /// Of the threads that run.
+    pub fn thread_times(&self) -> Result<ThreadTimes> {
+        thread_times(self.process.id())
     }
 
-    /// Resident memory, bytes.
-    pub fn resident(&self) -> Result<u64> {
-        resident(self.process.id())
+    /// What the kernel notes of its memory under this name, bytes.
+    pub fn memory(&self, figure: &str) -> Result<u64> {
+        memory(self.process.id(), figure)
     }
 
     /// The peak of the resident memory, bytes.
@@ -461,15 +461,28 @@ impl Agent {
     }
 }
 
-/// Processor seconds of the running threads of a process.
-pub fn living_threads_seconds(pid: u32) -> Result<f64> {
-    let mut nanoseconds = 0.0;
+/// How long and how often threads ran.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadTimes {
+    /// Processor seconds, to the nanosecond.
+    pub seconds: f64,
+    /// How often one of them was given a processor.
+    pub runs: f64,
+}
+
+/// Of the running threads of a process.
+pub fn thread_times(pid: u32) -> Result<ThreadTimes> {
+    let mut times = ThreadTimes::default();
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread may end in between.
         let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
-        nanoseconds += text.split_whitespace().next().unwrap_or("0").parse::<f64>()?;
+        let fields = text.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+        if let [nanoseconds, _, runs] = fields[..] {
+            times.seconds += nanoseconds / 1e9;
+            times.runs += runs;
+        }
     }
-    Ok(nanoseconds / 1e9)
+    Ok(times)
 }
 
 /// Resident memory of a process, bytes.

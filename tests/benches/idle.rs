@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::agents::Cluster;
+use crate::agents::{Agent, Cluster, ThreadTimes};
 use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};
 
@@ -10,24 +10,38 @@ const NODES: usize = 4;
 /// The interval of the polls.
 const POLL: Duration = Duration::from_millis(250);
 
+/// The kernel's names of what is measured. The pages of files can be read again, and other processes share them.
+const MEMORY: [(&str, &str); 3] =
+    [("RssFile:", "pages of files in memory"), ("RssAnon:", "other memory"), ("VmRSS:", "resident memory")];
+
 pub fn run(extent: Extent) -> Result<()> {
-    title(&format!("An idle agent: {} s of nothing but polls", extent.idle_seconds));
+    let observed = extent.observed_seconds()?;
+    title(&format!("An idle agent: {observed} s of nothing but polls"));
     let mut cluster = Cluster::start(NODES)?;
     cluster.launch(Extent { bytes: 1 << 20, ..extent })?;
     cluster.all("write")?;
     cluster.all("complete")?;
-    let (mut processor, mut memory) = (Samples::default(), Samples::default());
+    let (mut processor, mut runs) = (Samples::default(), Samples::default());
     let mut fleet = cluster.polled(POLL)?;
-    let before: Vec<f64> = cluster.agents().map(|agent| agent.living_threads_seconds()).collect::<Result<_>>()?;
+    let before: Vec<ThreadTimes> = cluster.agents().map(Agent::thread_times).collect::<Result<_>>()?;
     let begun = Instant::now();
-    cluster.answered_for(&mut fleet, Duration::from_secs(extent.idle_seconds))?;
+    cluster.answered_for(&mut fleet, Duration::from_secs(observed))?;
     let seconds = begun.elapsed().as_secs_f64();
     for (agent, before) in cluster.agents().zip(before) {
-        processor.add((agent.living_threads_seconds()? - before) / seconds * 100.0);
-        memory.add(agent.resident()? as f64 / f64::from(1 << 20));
+        let after = agent.thread_times()?;
+        processor.add((after.seconds - before.seconds) / seconds * 100.0);
+        runs.add((after.runs - before.runs) / seconds);
     }
     processor.show("processor, of one core", "%");
-    memory.show("resident memory", "MiB");
+    runs.show("runs of a thread, each second", "");
+    let mut memory = Samples::default();
+    for (figure, what) in MEMORY {
+        memory = Samples::default();
+        for agent in cluster.agents() {
+            memory.add(agent.memory(figure)? as f64 / f64::from(1 << 20));
+        }
+        memory.show(what, "MiB");
+    }
     below("processor", processor.median(), 0.05, "%");
     below("memory", memory.median(), 12.0, "MiB");
     Ok(())

@@ -127,6 +127,16 @@ const SMOKE: Extent = Extent {
     idle_seconds: 1,
 };
 
+/// How long what happens without work is observed, seconds; without it, for [`Extent::idle_seconds`].
+const SECONDS: &str = "HOLDFAST_BENCH_SECONDS";
+
+impl Extent {
+    /// Seconds for which agents without work are observed.
+    pub fn observed_seconds(self) -> Result<u64> {
+        Ok(std::env::var(SECONDS).ok().map(|text| text.parse()).transpose()?.unwrap_or(self.idle_seconds))
+    }
+}
+
 /// A benchmark and its name.
 type Bench = (&'static str, fn(Extent) -> Result<()>);
 

@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::agents::{Cluster, living_threads_seconds};
+use crate::agents::{Cluster, thread_times};
 use crate::figures::{Samples, below, once, ratio, title};
 use crate::{Extent, PART, Result, pairs_mirror};
 
@@ -33,12 +33,10 @@ pub const CHECKPOINT: usize = 400_000;
 pub const TOGETHER: u32 = 10;
 /// Limit of everything that is waited for.
 pub const LIMIT: Duration = Duration::from_secs(120);
-/// Seconds for which false alarms are counted; without it, as long as the idle time.
-const SECONDS: &str = "HOLDFAST_BENCH_SECONDS";
 
 pub fn run(extent: Extent) -> Result<()> {
     let pairs = if extent.tries > 1 { 100 } else { 4 };
-    let seconds = std::env::var(SECONDS).ok().map(|text| text.parse()).transpose()?.unwrap_or(extent.idle_seconds);
+    let seconds = extent.observed_seconds()?;
     title(&format!("Pairs: {pairs} of them, a heartbeat each millisecond, {MISSES} may be missed"));
     fail_overs(pairs, extent, seconds)?;
     title("A thread that sleeps until the next millisecond, without pairs");
@@ -269,9 +267,9 @@ fn fail_overs(pairs: u32, extent: Extent, seconds: u64) -> Result<()> {
     below("p99", p99, f64::from(MISSES) + 1.0, "ms");
     node.settled()?;
     let agent = node.cluster.agents().next().ok_or("no agent")?;
-    let (before, begun) = (agent.living_threads_seconds()?, Instant::now());
+    let (before, begun) = (agent.thread_times()?.seconds, Instant::now());
     thread::sleep(Duration::from_secs(extent.idle_seconds));
-    let used = (agent.living_threads_seconds()? - before) / begun.elapsed().as_secs_f64() * 100.0;
+    let used = (agent.thread_times()?.seconds - before) / begun.elapsed().as_secs_f64() * 100.0;
     below("processor of the agent, of one core", used, 5.0, "%");
     let before = node.alarms()?;
     load(seconds);
@@ -331,9 +329,9 @@ fn polling(pairs: u32, extent: Extent, seconds: u64) -> Result<()> {
     while waiting(Side::Main, SlotState::Awake) {
         thread::sleep(Duration::from_millis(5));
     }
-    let (before, begun) = (living_threads_seconds(server_pid)?, Instant::now());
+    let (before, begun) = (thread_times(server_pid)?.seconds, Instant::now());
     thread::sleep(Duration::from_secs(extent.idle_seconds));
-    let used = (living_threads_seconds(server_pid)? - before) / begun.elapsed().as_secs_f64() * 100.0;
+    let used = (thread_times(server_pid)?.seconds - before) / begun.elapsed().as_secs_f64() * 100.0;
     once("processor of the server, of one core", used, "%", "");
     let mut delays = Vec::new();
     let awake = |pair| registry.copy(pair, Side::Replica).state == SlotState::Awake;

@@ -115,7 +115,7 @@ async fn answers_within(fleet: &mut AgentSupervisor, long: Duration, latency: &m
 
 /// Processor seconds of the running threads of this process.
 pub fn processor_seconds() -> Result<f64> {
-    crate::agents::living_threads_seconds(std::process::id())
+    Ok(crate::agents::thread_times(std::process::id())?.seconds)
 }
 
 /// Bytes of memory of this process.
