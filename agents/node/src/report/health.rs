@@ -24,12 +24,13 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::agent::{DirectoryHealth, HaltReport, Health, KeptDirectory, QuietRank, WaitingRanks};
 use holdfast_wire::run::AgentStart;
 use parking_lot::Mutex;
+use sysinfo::System;
 use tokio::sync::Notify;
 
 use crate::directories::claim::EXISTING;
 use crate::directories::kept;
 use crate::directories::paths::Paths;
-use crate::report::usage::{NodeUsage, UsageFiles};
+use crate::report::usage::{self, NodeUsage};
 
 /// How long memory and load are cached.
 const USAGE_CACHED: Duration = Duration::from_secs(2);
@@ -59,7 +60,7 @@ pub struct HealthMonitor {
     /// A directory whose check takes longer is faulty.
     disk_timeout: Duration,
     usage: Mutex<Option<(Instant, NodeUsage)>>,
-    usage_files: UsageFiles,
+    system: Mutex<Option<System>>,
     directories: Arc<Mutex<Directories>>,
     /// See [`Health::kept`].
     kept: Vec<KeptDirectory>,
@@ -194,7 +195,7 @@ impl HealthMonitor {
             expected,
             disk_timeout: start.disk_timeout,
             usage: Mutex::default(),
-            usage_files: UsageFiles::open(),
+            system: Mutex::default(),
             directories: Arc::default(),
             kept: kept::all(paths),
             checked: Arc::default(),
@@ -209,7 +210,7 @@ impl HealthMonitor {
         {
             return usage;
         }
-        let usage = self.usage_files.measure();
+        let usage = usage::measure(&mut self.system.lock());
         *cached = Some((Instant::now(), usage));
         usage
     }
@@ -559,7 +560,7 @@ mod tests {
             expected,
             disk_timeout: Duration::from_secs(8),
             usage: Mutex::default(),
-            usage_files: UsageFiles::open(),
+            system: Mutex::default(),
             directories: Arc::default(),
             kept: Vec::new(),
             checked: Arc::default(),
