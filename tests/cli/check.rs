@@ -248,6 +248,36 @@ checkpoint:
 }
 
 #[test]
+fn processes_that_wait_on_spares_are_refused_with_the_reason_for_each_launcher() {
+    let directory = tempfile::tempdir().unwrap();
+    let job = |relaunch: &str| {
+        let spec = format!(
+            "prefix: ./prefix\nallocation: {{manager: local, nodes: 2}}\nrun: {{nodes: 1, command: ['true']}}\n\
+             checkpoint: {{source: none}}\n{relaunch}\n"
+        );
+        fs::write(directory.path().join("job.yaml"), spec).unwrap();
+    };
+    let reason = "no process waits on a spare, because `launcher: srun`, `flux` and `mpirun` start all ranks with one \
+                  command, which a waiting process cannot join, and `local`, `ssh` and `torchrun` start those of all \
+                  nodes at the same time: a spare is not waited for longer than the others";
+    let mistake = format!("job.yaml:5:25: relaunch.warm_spares: `true` is not available in this version: {reason}\n");
+    let help = "leave `warm_spares` out; if the program starts more slowly where it did not run before, run a command \
+                that loads its files on all nodes: `before: [{command: [python3, -c, import torch], on: all}]`\n";
+    job("relaunch: {warm_spares: true}");
+    for subcommand in ["check", "run"] {
+        let ran = run(command([subcommand, "job.yaml"]).current_dir(directory.path())).with_code(78);
+        ran.complains(&[&mistake, help]);
+    }
+    assert!(!directory.path().join("prefix").exists(), "something was started");
+    job("relaunch: {warm_spares: false}");
+    for subcommand in ["check", "run"] {
+        let ran = run(command([subcommand, "job.yaml"]).current_dir(directory.path())).with_code(0);
+        let note = format!("warning: `relaunch.warm_spares` (line 5) has no effect: {reason}; leave it out\n");
+        assert!(ran.err.contains(&note), "{}", ran.err);
+    }
+}
+
+#[test]
 fn keys_without_effect_are_refused_with_their_position_before_anything_is_started() {
     let directory = tempfile::tempdir().unwrap();
     let spec = "\

@@ -513,7 +513,8 @@ impl Section<'_> {
                     value => value.describe(),
                 };
                 let message = format!("{found} is not available in this version: {}", known.always);
-                let help = format!("leave `{}` out", entry.key);
+                let instead = known.instead.map(|instead| format!("; {instead}")).unwrap_or_default();
+                let help = format!("leave `{}` out{instead}", entry.key);
                 self.reader.mistake_at(Some(entry.node.place), &path, message, Some(help));
             }
         }
