@@ -135,7 +135,7 @@ impl Job {
                     events.push_back(Event::AgentReady { node, address, adopted: None });
                 }
             }
-            Action::AskHalt => events.push_back(Event::HaltAnswered { met: None, silent: Vec::new() }),
+            Action::AskHalt { .. } => events.push_back(Event::HaltAnswered { met: None, silent: Vec::new() }),
             Action::Prepare { generation, to, .. } => {
                 events.extend(to.into_iter().filter(lives).map(|node| Event::RunPrepared { node, generation }));
             }
@@ -144,7 +144,11 @@ impl Job {
                 events.push_back(Event::StepStarted { generation });
             }
             Action::KillRanks { generation, to, .. } => {
-                events.extend(to.into_iter().filter(lives).map(|node| Event::RanksKilled { node, generation }));
+                events.extend(to.into_iter().filter(lives).map(|node| Event::RanksKilled {
+                    node,
+                    generation,
+                    may_halt: false,
+                }));
             }
             Action::PollNow { to } => {
                 let answered = |node| Event::PollAnswered { node, sent, fault: None };

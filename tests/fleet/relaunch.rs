@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast_core::io_count;
-use holdfast_wire::agent::{KILL, RUN};
+use holdfast_wire::agent::{HALT, KILL, RUN};
 
 use crate::here::Here;
 use crate::simulated::job::{Job, Size};
@@ -26,13 +26,15 @@ fn relaunch(nodes: u32) -> Cost {
     let supervisor = Path::new(env!("CARGO_BIN_EXE_holdfast"));
     let mut job = Job::launch(size, Box::new(here.clone()), directory.path(), supervisor).unwrap();
     job.ranks_run(1).unwrap();
-    let (before, prepared) = (io_count::now(), here.agents().received()[RUN]);
+    let (before, received) = (io_count::now(), here.agents().received());
+    let (prepared, asked) = (received[RUN], received[HALT]);
     job.lose(1, 2).unwrap();
     job.ranks_run(2).unwrap();
     let after = io_count::now();
     let received = here.agents().received();
     assert_eq!(received[KILL].requests, u64::from(nodes) - 1, "the ranks of each node that is left are killed once");
     assert_eq!(received[RUN].requests - prepared.requests, u64::from(nodes), "each node is prepared once");
+    assert_eq!(received[HALT].requests - asked.requests, 1, "the spare: the others report with the end of their ranks");
     let sent = received[RUN].bytes - prepared.bytes;
     assert_eq!(job.finish().unwrap().exit_code, 0);
     Cost { syncs: after.syncs - before.syncs, bytes: after.bytes - before.bytes, sent }

@@ -254,7 +254,8 @@ impl World {
             }
             let killed = &mut self.nodes[at as usize].killed;
             *killed = (*killed).max(Some(generation));
-            self.notify(Event::RanksKilled { node: name(at), generation });
+            let may_halt = self.nodes[at as usize].disk.halt_condition().is_some();
+            self.notify(Event::RanksKilled { node: name(at), generation, may_halt });
         }
     }
 

@@ -449,9 +449,10 @@ impl World {
             }
             // Its jobs have one step.
             Action::BorrowNodes { .. } => {}
-            Action::AskHalt => {
+            Action::AskHalt { except } => {
                 let (mut met, mut silent) = (None, Vec::new());
                 let agents: Vec<NodeName> = self.orchestrator.machine.agents().map(|(node, _)| node.clone()).collect();
+                let agents = agents.into_iter().filter(|node| !except.contains(node));
                 // One answer in ten rounds is lost: with one in a hundred answers, no round of a thousand would end.
                 let lost = self.dice.percent(10).then(|| self.dice.below(self.scenario.nodes));
                 for agent in agents {

@@ -7,7 +7,7 @@
 //! | POST | [`RUN`] | [`RunRequest`](crate::plan::RunRequest) → [`RunAccepted`] |
 //! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
 //! | POST | [`HALT_RANKS`] | [`HaltRequest`] → [`Empty`] |
-//! | POST | [`TERMINATE`] | [`TerminateRequest`] → [`KillReply`] |
+//! | POST | [`TERMINATE`] | [`TerminateRequest`] → [`TerminateReply`] |
 //! | POST | [`INJECT_FAULT`] | [`FaultRequest`] → [`Empty`]; none if the agent is killed |
 //! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
 //! | POST | [`PULSE`] | [`PulseRequest`] → [`PulseReply`] |
@@ -591,7 +591,10 @@ pub struct KillRequest {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KillReply {
+    /// The processes.
     pub killed: Vec<u32>,
+    /// False if, after that, no halt condition holds on the node: the next launch need not ask for them.
+    pub may_halt: bool,
 }
 
 /// Has the leader halt the ranks of a generation at their next checkpoint. Not recorded: an agent that is restarted has
@@ -648,6 +651,12 @@ pub struct TerminateRequest {
     pub generation: Generation,
     /// Why, for the log.
     pub reason: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TerminateReply {
+    /// The processes that got the signal.
+    pub terminated: Vec<u32>,
 }
 
 /// Requests the stacks of ranks.

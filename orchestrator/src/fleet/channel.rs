@@ -141,6 +141,10 @@ impl AgentChannel {
     /// answers other requests meanwhile. After an error the connection cannot be used any more. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<(u32, PollAnswer), RequestError> {
         loop {
+            // What is there is written together, with one system call.
+            while let Ok(request) = self.requests.try_recv() {
+                self.send_request(request);
+            }
             tokio::select! {
                 biased;
                 answer = self.pipe.next() => {
@@ -151,12 +155,14 @@ impl AgentChannel {
                         None => return Ok((answer.number, self.read(&answer)?)),
                     }
                 }
-                Some(request) = self.requests.recv() => {
-                    let number = self.send(request.path, request.body);
-                    self.waiting.insert(number, request.answered);
-                }
+                Some(request) = self.requests.recv() => self.send_request(request),
             }
         }
+    }
+
+    fn send_request(&mut self, request: ChannelRequest) {
+        let number = self.send(request.path, request.body);
+        self.waiting.insert(number, request.answered);
     }
 
     /// Has a request sent; returns its number.

@@ -43,6 +43,14 @@ const STACKS: Duration = Duration::from_secs(35);
 /// For requests that wait for processes to end or control files to be read.
 const MEDIUM: Duration = Duration::from_secs(30);
 
+/// A request whose answer is not awaited yet.
+#[derive(Debug)]
+pub struct BegunRequest {
+    body: Bytes,
+    /// `None` if no channel took it.
+    handed_over: Option<oneshot::Receiver<Answer>>,
+}
+
 /// Sends requests to the agents of one job.
 #[derive(Clone, Debug)]
 pub struct AgentClient {
@@ -216,7 +224,8 @@ impl AgentClient {
             return self.post(address, path, body, within).await;
         }
         let body = encoded(address, path, body)?;
-        let answer = self.within_channel(address, path, body.into(), within).await?;
+        let answer = self.over_channel(address, path, body.into());
+        let answer = within_channel(address, path, within, answer).await?;
         let broken = || RequestError::Broken { address, path, reason: "the connection was closed".to_owned() };
         let Answer { status, body, .. } = answer.ok_or_else(broken)?;
         read_answer(address, path, status, &body)
@@ -229,30 +238,50 @@ impl AgentClient {
         body: Vec<u8>,
         within: Duration,
     ) -> Result<R, RequestError> {
-        let (body, begun) = (Bytes::from(body), Instant::now());
-        if let Some(Answer { status, body, .. }) = self.within_channel(address, path, body.clone(), within).await? {
-            return read_answer(address, path, status, &body);
-        }
-        self.post_encoded(address, path, body, within.saturating_sub(begun.elapsed())).await
+        let body = Bytes::from(body);
+        let answer = self.over_channel(address, path, body.clone());
+        self.answer_or_post(address, path, body, within, answer).await
     }
 
-    /// As [`over_channel`](Self::over_channel), with a time limit, and as long as the machine of the agent answers.
-    async fn within_channel(
+    /// The answer over the channel, or over a connection of its own if there is none there.
+    async fn answer_or_post<R: DeserializeOwned>(
         &self,
         address: SocketAddr,
         path: &'static str,
         body: Bytes,
         within: Duration,
-    ) -> Result<Option<Answer>, RequestError> {
+        answer: impl Future<Output = Option<Answer>>,
+    ) -> Result<R, RequestError> {
+        let begun = Instant::now();
+        if let Some(Answer { status, body, .. }) = within_channel(address, path, within, answer).await? {
+            return read_answer(address, path, status, &body);
+        }
+        self.post_encoded(address, path, body, within.saturating_sub(begun.elapsed())).await
+    }
+
+    /// Hands a request to kill ranks over to the channel, if one is open: a poll that is requested next is written
+    /// together with it. [`killed`](Self::killed) awaits the answer.
+    pub fn begin_kill(&self, address: SocketAddr, request: &agent::KillRequest) -> Result<BegunRequest, RequestError> {
+        let body = Bytes::from(encoded(address, agent::KILL, request)?);
+        let handed_over = self.channels.to(address).and_then(|channel| {
+            let (answered, answer) = oneshot::channel();
+            channel.try_send(ChannelRequest { path: agent::KILL, body: body.clone(), answered }).ok()?;
+            Some(answer)
+        });
+        Ok(BegunRequest { body, handed_over })
+    }
+
+    /// The answer to a request to kill ranks.
+    pub async fn killed(&self, address: SocketAddr, begun: BegunRequest) -> Result<agent::KillReply, RequestError> {
+        let BegunRequest { body, handed_over } = begun;
+        let again = body.clone();
         let answer = async {
-            tokio::select! {
-                biased;
-                answer = self.over_channel(address, path, body) => Ok(answer),
-                reason = unreachable(address) => Err(RequestError::Broken { address, path, reason }),
+            match handed_over {
+                Some(answer) => answer.await.ok(),
+                None => self.over_channel(address, agent::KILL, again).await,
             }
         };
-        let silent = |_| RequestError::Silent { address, path, within };
-        tokio::time::timeout(within, answer).await.map_err(silent)?
+        self.answer_or_post(address, agent::KILL, body, SHORT, answer).await
     }
 
     /// The answer over the channel to the agent; `None` if there is none, or it breaks.
@@ -341,7 +370,7 @@ requests! {
     /// Has the leader halt the ranks at their next checkpoint.
     request_halt(agent::HaltRequest) -> agent::Empty = ask(agent::HALT_RANKS, SHORT);
     /// Sends SIGTERM to the ranks of a node.
-    terminate(agent::TerminateRequest) -> agent::KillReply = ask(agent::TERMINATE, SHORT);
+    terminate(agent::TerminateRequest) -> agent::TerminateReply = ask(agent::TERMINATE, SHORT);
     /// Injects a fault; one that kills the agent has no answer.
     inject_fault(agent::FaultRequest) -> agent::Empty = ask_once(agent::INJECT_FAULT, SHORT);
     /// The stacks of ranks.
@@ -375,6 +404,24 @@ requests! {
     pair_command(pairs::CommandRequest) -> PairStatus = ask(pairs::COMMAND, SHORT);
     /// Ends all copies and jobs of a node.
     pairs_stop(pairs::PairsStop, grace) -> agent::Empty = post(pairs::STOP, grace + MEDIUM);
+}
+
+/// An answer over a channel, with a time limit, and as long as the machine of the agent answers.
+async fn within_channel(
+    address: SocketAddr,
+    path: &'static str,
+    within: Duration,
+    answer: impl Future<Output = Option<Answer>>,
+) -> Result<Option<Answer>, RequestError> {
+    let answer = async {
+        tokio::select! {
+            biased;
+            answer = answer => Ok(answer),
+            reason = unreachable(address) => Err(RequestError::Broken { address, path, reason }),
+        }
+    };
+    let silent = |_| RequestError::Silent { address, path, within };
+    tokio::time::timeout(within, answer).await.map_err(silent)?
 }
 
 /// Returns why no connection to the address can be opened, if an answer takes so long that this is looked at; a channel

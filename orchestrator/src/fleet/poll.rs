@@ -284,6 +284,8 @@ impl Poll {
             }
             tokio::select! {
                 biased;
+                // Before anything is written: it is written together with a request that waits.
+                () = requested.now.notified(), if !under_way.has_urgent() => self.send(channel, &mut under_way, 0)?,
                 answer = channel.next() => {
                     let (number, answer) = answer?;
                     if let Some(poll) = under_way.take(number) {
@@ -294,7 +296,6 @@ impl Poll {
                 () = requested.elsewhere.notified(), if elsewhere.is_none() => {
                     elsewhere = Some(Box::pin(self.poll_elsewhere()));
                 }
-                () = requested.now.notified(), if !under_way.has_urgent() => self.send(channel, &mut under_way, 0)?,
                 AnswerElsewhere { sent, asked, after, reply } = complete(&mut elsewhere) => {
                     elsewhere = None;
                     // Without an answer there, the polls here go on.

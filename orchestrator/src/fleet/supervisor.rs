@@ -495,15 +495,37 @@ impl AgentSupervisor {
         T: Send,
         F: Future<Output = Result<T, RequestError>> + Send,
     {
-        let up = |node: &NodeName| self.up(node).map(|agent| (node.clone(), agent.start, agent.record.address));
+        self.begin_request(nodes, |_, _| (), move |client, node, address, ()| request(client, node, address), done);
+    }
+
+    /// As [`request`](Self::request). `begin` is called for all agents before this returns; a bounded number of answers
+    /// is awaited at a time.
+    pub fn begin_request<'a, B, T, F>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a NodeName>,
+        begin: impl Fn(&AgentClient, SocketAddr) -> B + Send + Sync + 'static,
+        request: impl Fn(AgentClient, NodeName, SocketAddr, B) -> F + Send + Sync + 'static,
+        done: impl Fn(NodeName, Result<T, RequestError>) + Send + Sync + 'static,
+    ) where
+        B: Send + 'static,
+        T: Send,
+        F: Future<Output = Result<T, RequestError>> + Send,
+    {
+        let up = |node: &NodeName| {
+            let Agent { start, record: AgentRecord { address, .. }, .. } = self.up(node)?;
+            Some((node.clone(), *start, *address, begin(&self.client, *address)))
+        };
         let agents: Vec<_> = nodes.into_iter().filter_map(up).collect();
         let (client, reports, missing) = (self.client.clone(), self.reports.clone(), self.polls.missing());
         tokio::spawn(async move {
-            let (client, request, done, reports, missing) = (&client, &request, &done, &reports, &missing);
-            let sent = client.each(agents, |(node, start, address)| async move {
+            let (client, begin, request, done) = (&client, &begin, &request, &done);
+            let (reports, missing) = (&reports, &missing);
+            let sent = client.each(agents, |(node, start, address, begun)| async move {
+                let mut begun = Some(begun);
                 let answer = loop {
                     let before = missing.load(Ordering::Relaxed);
-                    match request(client.clone(), node.clone(), address).await {
+                    let this = begun.take().unwrap_or_else(|| begin(client, address));
+                    match request(client.clone(), node.clone(), address, this).await {
                         Err(error) if !error.is_refusal() => {
                             // The pollers report what is missing when they run again.
                             tokio::time::sleep(2 * REPORT_EVERY.1).await;

@@ -1,13 +1,13 @@
 //! Performs the actions of the relaunch machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::interval::FailureRate;
 use holdfast_model::{CheckpointId, Generation, HaltState, NodeName, Placement};
-use holdfast_wire::agent::{ForgetRequest, HaltRequest, KillRequest, PeersUpdate, TerminateRequest};
+use holdfast_wire::agent::{ForgetRequest, HaltRequest, KillReply, KillRequest, PeersUpdate, TerminateRequest};
 use holdfast_wire::plan::PlanParts;
 
 use super::background::TaskResult;
@@ -34,7 +34,7 @@ impl StepDriver<'_> {
                 self.reporter.clear_progress(&node);
                 self.agents.start(node);
             }
-            Action::AskHalt => self.ask_halt(),
+            Action::AskHalt { except } => self.ask_halt(&except),
             Action::RunBefore { on } => self.run_before(on),
             Action::CancelBefore => {
                 if let Some(before) = self.before.take() {
@@ -86,13 +86,19 @@ impl StepDriver<'_> {
     }
 
     /// Reads the halt conditions, and runs the health tests meanwhile: both precede every launch.
-    fn ask_halt(&mut self) {
+    fn ask_halt(&mut self, except: &[NodeName]) {
         let agents = self.agents.roster().agents();
         let client = self.agents.client().clone();
         let set = settings::halt_conditions(self.spec).filter(|_| !self.record.state.halt_set);
         let (test, test_timeout) = (self.health_test(), self.spec.health.test_timeout);
         let template = self.machine.is_before_first_launch().then(|| self.record.state.template()).and_then(Result::ok);
         let background = self.background.clone();
+        let except: BTreeSet<&NodeName> = except.iter().collect();
+        let mut asked = agents.clone();
+        // Conditions of the spec are set on all.
+        if set.is_none() {
+            asked.retain(|node, _| !except.contains(node));
+        }
         tokio::spawn(async move {
             let nodes = agents.keys().cloned().collect();
             let tests = async {
@@ -108,7 +114,7 @@ impl StepDriver<'_> {
                     None => Vec::new(),
                 }
             };
-            let answers = client.each(agents.clone(), |(node, address)| async move {
+            let answers = client.each(asked, |(node, address)| async move {
                 let request = async {
                     match set {
                         Some(change) => client.set_halt(address, change).await,
@@ -265,13 +271,13 @@ impl StepDriver<'_> {
 
     fn kill_ranks(&mut self, generation: Generation, to: &[NodeName], reason: String) {
         let background = self.background.clone();
-        self.agents.request(
+        let request = KillRequest { generation, reason };
+        self.agents.begin_request(
             to,
-            to_each(KillRequest { generation, reason }, |client, address, request| async move {
-                client.kill(address, &request).await
-            }),
+            move |client, address| client.begin_kill(address, &request),
+            |client, _, address, begun| async move { client.killed(address, begun?).await },
             move |node, answer| match answer {
-                Ok(_) => background.event(Event::RanksKilled { node, generation }),
+                Ok(KillReply { may_halt, .. }) => background.event(Event::RanksKilled { node, generation, may_halt }),
                 // An agent that refuses counts as lost.
                 Err(error) => background.event(Event::AgentLost { node, reason: error.to_string() }),
             },

@@ -18,8 +18,9 @@ pub enum Action {
     /// Start or restart the agent of a node; an agent of this node that still runs, but does not answer, is to be
     /// killed first. Ends as `AgentReady` or `AgentStartFailed`.
     StartAgent { node: NodeName },
-    /// Read the halt conditions of all agents. Always ends as `HaltAnswered`, within seconds.
-    AskHalt,
+    /// Read the halt conditions of all agents but those of nodes where, as reported just now, none holds. Always ends
+    /// as `HaltAnswered`, within seconds.
+    AskHalt { except: Vec<NodeName> },
     /// Run the commands of `before:` on these nodes, which are healthy; those that succeeded earlier in this allocation
     /// are left out. Ends as `BeforeEnded`, unless it is cancelled. On a node that is fenced, its commands are ended.
     RunBefore { on: Vec<NodeName> },
@@ -153,7 +154,7 @@ impl Action {
             | Action::StopAgents { .. }
             | Action::Finish(_) => false,
             Action::StartAgent { .. }
-            | Action::AskHalt
+            | Action::AskHalt { .. }
             | Action::RunBefore { .. }
             | Action::CancelBefore
             | Action::FollowStep { .. }

@@ -172,6 +172,8 @@ pub enum Event {
         node: NodeName,
         /// The generation of the request.
         generation: Generation,
+        /// False if no halt condition holds on the node.
+        may_halt: bool,
     },
     /// [`Action::CheckProgress`](super::Action::CheckProgress) ended.
     ProgressChecked { generation: Generation, found: ProgressFound },

@@ -42,8 +42,17 @@ pub struct Machine {
     pub(super) leader: Option<u32>,
     /// Updates to be sent to agents when all events of the batch are handled.
     pub(super) pending_updates: PendingUpdates,
+    pub(super) not_halted: NotHalted,
     pub(super) watchdog: Watchdog,
     pub(super) waits: Waits,
+}
+
+/// Nodes on which no halt condition held when their ranks had ended, by their positions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NotHalted {
+    /// When the ranks were to be killed.
+    pub since: Duration,
+    pub nodes: BTreeSet<u32>,
 }
 
 /// Nodes by their condition.
@@ -119,6 +128,7 @@ impl Machine {
             domains: numbered(config.nodes.iter().map(|node| node.failure_domain.as_str())),
             leader: None,
             pending_updates: PendingUpdates::default(),
+            not_halted: NotHalted::default(),
             watchdog: Watchdog::default(),
             waits: Waits::default(),
             config,

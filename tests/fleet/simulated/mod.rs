@@ -413,7 +413,7 @@ impl Agent {
         drop(state);
         self.releases.fetch_add(1, Ordering::Relaxed);
         self.news.notify_waiters();
-        json(&agent::KillReply { killed: Vec::new() })
+        json(&agent::KillReply { killed: Vec::new(), may_halt: false })
     }
 }
 

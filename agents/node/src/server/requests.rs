@@ -19,7 +19,8 @@ use holdfast_wire::agent::{
     FLUSHED, FORGET, FaultRequest, FlushedNote, ForgetRequest, HALT, HALT_RANKS, HaltRequest, Health, INJECT_FAULT,
     INVENTORY, KILL, KillReply, KillRequest, KnownHealth, PEERS, POLL, PULSE, PeersUpdate, PollReply, PollRequest,
     PulseReply, PulseRequest, REBUILD, RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply,
-    StackRequest, StopRequest, TERMINATE, TerminateRequest, VERIFY, VerifyReply, VerifyRequest, largest_request,
+    StackRequest, StopRequest, TERMINATE, TerminateReply, TerminateRequest, VERIFY, VerifyReply, VerifyRequest,
+    largest_request,
 };
 use holdfast_wire::pairs::{self, CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync};
 use holdfast_wire::plan::RunRequest;
@@ -51,6 +52,8 @@ const INVENTORY_TRIES: u32 = 8;
 const INVENTORY_PAUSE: Duration = Duration::from_millis(50);
 /// How long a poll waits for a look at the control directory: a poll must be answered whatever the disks do.
 const LOOK_WITHIN: Duration = Duration::from_millis(200);
+/// How long the answer to a request to kill waits for the halt conditions.
+const HALT_WITHIN: Duration = Duration::from_millis(200);
 
 pub(super) fn router(collectives: Arc<Collectives>) -> Router {
     let unknown = || async { Rejection::invalid(StatusCode::NOT_FOUND, "no such path") };
@@ -306,7 +309,10 @@ async fn kill(State(collectives): Shared, Message(request): Message<KillRequest>
     let agent = &collectives.agent;
     let killed = ranks::kill(&agent.ranks, request).await;
     agent.events.release_polls();
-    Ok(Json(KillReply { killed }))
+    // After the ranks have ended: one of them may have recorded that the application is finished.
+    let halt = tokio::time::timeout(HALT_WITHIN, halt_state(State(collectives))).await;
+    let may_halt = !matches!(halt, Ok(Ok(Json(HaltState { met: None, .. }))));
+    Ok(Json(KillReply { killed, may_halt }))
 }
 
 async fn halt_ranks(State(collectives): Shared, Message(request): Message<HaltRequest>) -> Answer<Empty> {
@@ -315,12 +321,12 @@ async fn halt_ranks(State(collectives): Shared, Message(request): Message<HaltRe
     Ok(Json(Empty {}))
 }
 
-async fn terminate(State(collectives): Shared, Message(request): Message<TerminateRequest>) -> Answer<KillReply> {
+async fn terminate(State(collectives): Shared, Message(request): Message<TerminateRequest>) -> Answer<TerminateReply> {
     if let Some(part) = collectives.participation().filter(|part| part.run.plan.generation == request.generation) {
         part.terminate();
     }
     let passed_on = collectives.run().is_some_and(|run| run.source.entry().has_rank_processes);
-    Ok(Json(KillReply { killed: ranks::terminate(&collectives.agent.ranks, request, passed_on).await }))
+    Ok(Json(TerminateReply { terminated: ranks::terminate(&collectives.agent.ranks, request, passed_on).await }))
 }
 
 async fn inject_fault(State(collectives): Shared, Message(request): Message<FaultRequest>) -> Answer<Empty> {

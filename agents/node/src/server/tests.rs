@@ -70,11 +70,14 @@ async fn the_orchestrator_gets_inventory_health_and_halt_conditions() {
     assert_eq!(poll.health.directories.len(), 1, "control and cache are one directory in the fixtures");
     assert_eq!(poll.health.directories[0].fault, None);
     assert!(poll.health.agent_memory > 0 && poll.health.memory_total > 0);
+    let kill = KillRequest { generation: Generation(9), reason: "over".to_owned() };
+    assert!(!served.post::<KillReply>(KILL, &kill).await.may_halt);
     let change = HaltChange { reason: Some("JOB_HALTED".to_owned()), ..HaltChange::default() };
     let changed: HaltState = served.post(HALT, &change).await;
     assert_eq!(changed.met.as_deref(), Some("JOB_HALTED"));
     assert_eq!(served.get::<HaltState>(HALT).await, changed);
     assert_eq!(served.post::<HaltState>(HALT, &HaltChange::default()).await, changed);
+    assert!(served.post::<KillReply>(KILL, &kill).await.may_halt);
     assert_eq!(served.unauthenticated(), 0);
 }
 

@@ -17,7 +17,7 @@ use holdfast_wire::agent::{
     CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, Empty, EndRunRequest, FaultRequest, FlushedNote,
     ForgetRequest, HaltRequest, INVENTORY, KillReply, KillRequest, POLL, PeersUpdate, PollReply, PollRequest, Pulse,
     PulseReply, PulseRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest,
-    TerminateRequest, VerifyReply, VerifyRequest,
+    TerminateReply, TerminateRequest, VerifyReply, VerifyRequest,
 };
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::channel::{Answer, ChannelHello, Message, Request};
@@ -131,7 +131,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("checkpoint_request", CheckpointRequest, examples::checkpoint_request()),
     json!("checkpoint_reply", CheckpointReply, examples::checkpoint_reply()),
     json!("terminate_request", TerminateRequest, examples::terminate()),
-    json!("kill_reply", KillReply, KillReply { killed: vec![7, 8] }),
+    json!("terminate_reply", TerminateReply, TerminateReply { terminated: vec![7, 8] }),
+    json!("kill_reply", KillReply, KillReply { killed: vec![7, 8], may_halt: true }),
     json!("fault_requests", Vec<FaultRequest>, examples::faults()),
     json!("stack_request", StackRequest, examples::stack()),
     json!("stack_reply", StackReply, StackReply { stacks: [(Rank(1), "a\nb".to_owned())].into() }),

@@ -1,6 +1,7 @@
 //! The rules from the end of the ranks to the end of the loop: reports of the generation, its end, the cause, the
 //! drain.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
@@ -12,7 +13,7 @@ use crate::relaunch::action::Action;
 use crate::relaunch::classify::Prevented;
 use crate::relaunch::config::MPI_START_RETRIES;
 use crate::relaunch::event::ProgressFound;
-use crate::relaunch::machine::Machine;
+use crate::relaunch::machine::{Machine, NotHalted};
 use crate::relaunch::node_state::Unfit;
 use crate::relaunch::policy::{limit_reached, stop_after};
 use crate::relaunch::snapshot::{HaltCheckBefore, PastGeneration, Phase};
@@ -331,17 +332,27 @@ impl Machine {
             out.push(Action::PollNow { to });
         }
         self.set_phase(Phase::Ending { since: now });
+        self.not_halted = NotHalted { since: now, nodes: BTreeSet::new() };
         self.state.unkilled.replace(left.iter().copied());
         self.state.unanswered.replace(left);
     }
 
-    pub(super) fn ranks_killed(&mut self, position: u32, generation: Generation, out: &mut Vec<Action>) {
+    pub(super) fn ranks_killed(
+        &mut self,
+        position: u32,
+        generation: Generation,
+        may_halt: bool,
+        out: &mut Vec<Action>,
+    ) {
         let current = self.generation();
         if self.note_contact(position, out)
             && matches!(self.state.head.phase, Phase::Ending { .. })
             && generation >= current
         {
             self.state.unkilled.remove(position);
+            if !may_halt {
+                self.not_halted.nodes.insert(position);
+            }
         }
     }
 
@@ -461,8 +472,7 @@ impl Machine {
         if self.delay().is_zero() || self.obstacle(now).is_some() {
             return self.set_phase(Phase::Gathering);
         }
-        self.set_phase(Phase::AskingHalt { before: HaltCheckBefore::Settling });
-        out.push(Action::AskHalt);
+        self.ask_halt(now, HaltCheckBefore::Settling, out);
     }
 
     /// The delay between the last generation and the next launch.

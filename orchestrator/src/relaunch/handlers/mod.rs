@@ -125,7 +125,9 @@ impl Machine {
             Event::RunRefused { node, generation, reason } => {
                 self.run_refused(now, self.position(&node)?, generation, reason, out);
             }
-            Event::RanksKilled { node, generation } => self.ranks_killed(self.position(&node)?, generation, out),
+            Event::RanksKilled { node, generation, may_halt } => {
+                self.ranks_killed(self.position(&node)?, generation, may_halt, out);
+            }
             Event::StepStarted { generation } => self.note_fact(generation, |active| active.facts.started = true),
             Event::LaunchFailed { generation, reason, obstacle } => {
                 self.launch_failed(now, generation, reason, obstacle, out);

@@ -9,10 +9,13 @@ use crate::events::{DownReason, StopReason, TimedReason};
 use crate::relaunch::action::Action;
 use crate::relaunch::classify::ActiveGeneration;
 use crate::relaunch::event::BeforeFailure;
-use crate::relaunch::machine::{Machine, PendingUpdates};
+use crate::relaunch::machine::{Machine, NotHalted, PendingUpdates};
 use crate::relaunch::node_state::{NodeState, NodeStatus};
 use crate::relaunch::placement::{Demand, place};
 use crate::relaunch::snapshot::{HaltCheckBefore, PastGeneration, Phase};
+
+/// Reports of the halt conditions count for so long after the ranks were to be killed.
+const HALT_REPORTS_COUNT_FOR: Duration = Duration::from_secs(10);
 
 impl Machine {
     /// The nodes that a launch needs.
@@ -92,9 +95,18 @@ impl Machine {
             }
             self.stop(now, reason, out);
         } else if self.count.starting == 0 {
-            self.set_phase(Phase::AskingHalt { before: HaltCheckBefore::Launching });
-            out.push(Action::AskHalt);
+            self.ask_halt(now, HaltCheckBefore::Launching, out);
         }
+    }
+
+    /// Asks for the halt conditions. What the agents reported when the ranks had ended counts once: later conditions
+    /// are reported with polls.
+    pub(super) fn ask_halt(&mut self, now: Duration, before: HaltCheckBefore, out: &mut Vec<Action>) {
+        self.set_phase(Phase::AskingHalt { before });
+        let NotHalted { since, nodes } = std::mem::take(&mut self.not_halted);
+        let is_fresh = now.saturating_sub(since) <= HALT_REPORTS_COUNT_FOR;
+        let except = nodes.into_iter().filter(|position| is_fresh && self.state.nodes[*position as usize].is_healthy());
+        out.push(Action::AskHalt { except: self.names_of(except) });
     }
 
     pub(super) fn halt_answered(
@@ -114,7 +126,7 @@ impl Machine {
         let healthy =
             |node: &NodeName| self.position(node).is_some_and(|at| self.state.nodes[at as usize].is_healthy());
         if silent.iter().any(healthy) {
-            return out.push(Action::AskHalt);
+            return out.push(Action::AskHalt { except: Vec::new() });
         }
         match before {
             HaltCheckBefore::Settling => {

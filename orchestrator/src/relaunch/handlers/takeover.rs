@@ -38,7 +38,7 @@ impl Machine {
         let generation = self.generation();
         match &self.state.head.phase {
             Phase::Fresh | Phase::Gathering | Phase::Settling { .. } | Phase::Stopping => {}
-            Phase::AskingHalt { .. } => out.push(Action::AskHalt),
+            Phase::AskingHalt { .. } => out.push(Action::AskHalt { except: Vec::new() }),
             Phase::CheckingAllocation => out.push(Action::CheckAllocation),
             Phase::AwaitingNodes => self.await_nodes(out),
             // Commands that did not succeed are run again on the nodes that are healthy then.

@@ -31,7 +31,7 @@ fn a_poll_that_was_sent_before_the_exit_does_not_count() {
     let generation = world.generation();
     world.only(Event::RankExited { generation, rank: Rank(1), end: RankEnd::Signal(11) });
     for node in 0..4 {
-        world.only(Event::RanksKilled { node: name(node), generation });
+        world.only(Event::RanksKilled { node: name(node), generation, may_halt: false });
         world.only(Event::PollAnswered { node: name(node), sent: ms(499), fault: None });
     }
     assert!(world.causes().is_empty());
@@ -49,10 +49,10 @@ fn the_next_generation_waits_until_every_node_has_killed_its_ranks() {
         world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
     }
     for node in 0..3 {
-        world.only(Event::RanksKilled { node: name(node), generation: Generation(1) });
+        world.only(Event::RanksKilled { node: name(node), generation: Generation(1), may_halt: false });
     }
     assert!(world.causes().is_empty());
-    world.happens(Event::RanksKilled { node: name(3), generation: Generation(1) });
+    world.happens(Event::RanksKilled { node: name(3), generation: Generation(1), may_halt: false });
     assert_eq!(world.causes().len(), 1);
 }
 
@@ -202,7 +202,7 @@ fn a_report_of_the_leader_after_the_end_of_the_ranks_counts() {
     world.only(Event::StepEnded { generation, end: RankEnd::SUCCESS });
     world.only(Event::Finalized { generation });
     for node in 0..4 {
-        world.happens(Event::RanksKilled { node: name(node), generation });
+        world.happens(Event::RanksKilled { node: name(node), generation, may_halt: false });
         world.happens(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
     }
     assert_eq!(world.causes(), [EndCause::Finalized]);

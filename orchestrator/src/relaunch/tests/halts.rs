@@ -2,7 +2,7 @@
 //! for conditions.
 
 use crate::events::{DrainResult, EndCause, LogEvent, StopReason};
-use holdfast_model::{Generation, NodeName, RankEnd};
+use holdfast_model::{Generation, NodeName, Rank, RankEnd};
 use std::time::Duration;
 
 use super::world::{World, address, config, ms, name};
@@ -355,8 +355,8 @@ fn agents_that_do_not_report_their_halt_conditions_are_asked_again() {
         machine.handle(ms(1), Event::AgentReady { node: name(node), address: address(&name(node), 1), adopted: None });
     }
     let silent = Event::HaltAnswered { met: None, silent: vec![name(2)] };
-    assert_eq!(machine.handle(ms(2), silent.clone()), [Action::AskHalt]);
-    assert_eq!(machine.handle(ms(3), silent.clone()), [Action::AskHalt]);
+    assert_eq!(machine.handle(ms(2), silent.clone()), [Action::AskHalt { except: vec![] }]);
+    assert_eq!(machine.handle(ms(3), silent.clone()), [Action::AskHalt { except: vec![] }]);
     // A condition of another node counts without it.
     let met = Event::HaltAnswered { met: Some("JOB_HALTED".into()), silent: vec![name(2)] };
     let stopped = machine.clone().handle(ms(4), met);
@@ -366,8 +366,32 @@ fn agents_that_do_not_report_their_halt_conditions_are_asked_again() {
     machine.handle(ms(5), silent);
     assert_eq!(machine.explain().phase, Activity::Gathering);
     let back = Event::AgentReady { node: name(2), address: address(&name(2), 2), adopted: None };
-    assert!(machine.handle(ms(6), back).contains(&Action::AskHalt));
+    assert!(machine.handle(ms(6), back).contains(&Action::AskHalt { except: vec![] }));
     let actions = machine.handle(ms(7), Event::HaltAnswered { met: None, silent: Vec::new() });
     assert!(actions.iter().any(|action| matches!(action, Action::Prepare { .. })));
     machine.handle(ms(8), Event::Drained { result: DrainResult::Nothing, unplaced: Vec::new() });
+}
+
+/// The nodes that are not asked for the halt conditions after a rank has failed; their agents answer `after` that, the
+/// second one that a condition may hold.
+fn not_asked(after: Duration) -> Vec<NodeName> {
+    let mut world = World::running();
+    let generation = world.generation();
+    world.only(Event::RankExited { generation, rank: Rank(1), end: RankEnd::Signal(11) });
+    world.now += after;
+    let mut asked = Vec::new();
+    for node in 0..4 {
+        let killed = Event::RanksKilled { node: name(node), generation, may_halt: node == 1 };
+        for event in [killed, Event::PollAnswered { node: name(node), sent: world.now, fault: None }] {
+            asked.extend(found!(world.only(event), Action::AskHalt { except } => except.clone()));
+        }
+    }
+    assert_eq!(asked.len(), 1, "asked once");
+    asked.remove(0)
+}
+
+#[test]
+fn agents_that_reported_no_halt_condition_when_the_ranks_had_ended_are_not_asked_before_the_next_launch() {
+    assert_eq!(not_asked(ms(500)), [name(0), name(2), name(3)]);
+    assert_eq!(not_asked(ms(10_500)), [], "the reports are old");
 }

@@ -47,7 +47,7 @@ fn the_cause_is_the_node_although_the_ranks_fail_first() {
     world.only(report);
     world.silent.clear();
     for node in 0..4 {
-        world.happens(Event::RanksKilled { node: name(node), generation });
+        world.happens(Event::RanksKilled { node: name(node), generation, may_halt: false });
         world.happens(Event::PollAnswered { node: name(node), sent: world.now + ms(1), fault: None });
     }
     assert_eq!(world.causes(), [cause(&[2])]);

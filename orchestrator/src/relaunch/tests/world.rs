@@ -171,7 +171,7 @@ impl World {
                 let adopted = (*start > 1).then(|| self.machine.generation());
                 vec![Event::AgentReady { address: address(&node, *start), node, adopted }]
             }
-            Action::AskHalt => vec![Event::HaltAnswered { met: self.halt.clone(), silent: Vec::new() }],
+            Action::AskHalt { .. } => vec![Event::HaltAnswered { met: self.halt.clone(), silent: Vec::new() }],
             Action::RunBefore { .. } => {
                 self.before.clone().map(|failure| Event::BeforeEnded { failure }).into_iter().collect()
             }
@@ -193,7 +193,7 @@ impl World {
             }
             Action::SaveStacks { generation, .. } => vec![Event::StacksSaved { generation }],
             Action::KillRanks { generation, to, .. } => {
-                alive(to).into_iter().map(|node| Event::RanksKilled { node, generation }).collect()
+                alive(to).into_iter().map(|node| Event::RanksKilled { node, generation, may_halt: false }).collect()
             }
             Action::CheckProgress { generation } => {
                 let found = self.progress.clone();
@@ -232,7 +232,7 @@ impl World {
     pub fn all_ranks_are_killed(&mut self) {
         let generation = self.generation();
         for node in 0..4 {
-            self.only(Event::RanksKilled { node: name(node), generation });
+            self.only(Event::RanksKilled { node: name(node), generation, may_halt: false });
             self.only(Event::PollAnswered { node: name(node), sent: self.now, fault: None });
         }
     }
