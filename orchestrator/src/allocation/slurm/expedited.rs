@@ -1,5 +1,5 @@
-//! Jobs of `sbatch --requeue=expedite`, which Slurm has since 25.11: if the script of such a job ends with any exit code
-//! but 0, Slurm runs it again at once, before all other jobs.
+//! Jobs of `sbatch --requeue=expedite`, which Slurm has since 25.11: if the script of such a job ends with any exit
+//! code but 0, Slurm runs it again at once, before all other jobs.
 
 use std::path::Path;
 

@@ -35,8 +35,8 @@ pub extern "C" fn holdfast_sion_mapped_communicators(handle: c_int) -> *mut c_vo
 }
 
 /// Plans a physical file that was joined, as its first task, and sets its tasks, in the order of `entries`: index in
-/// the file, global rank and chunk size of each. `mapping`: global rank, file and index of each of the `mapped` tasks of
-/// the set, in the first file; otherwise null.
+/// the file, global rank and chunk size of each. `mapping`: global rank, file and index of each of the `mapped` tasks
+/// of the set, in the first file; otherwise null.
 ///
 /// # Safety
 /// `name` is null or a C string. `set` is null, or an array of 3 elements; `entries` one of three times `tasks`, and
@@ -212,8 +212,8 @@ pub unsafe extern "C" fn holdfast_sion_mapped_part(
 /// task.
 ///
 /// # Safety
-/// `name` and `mode` are null or C strings. `own` is null, or an array of `tasks` elements; `bytes` is null, or an array
-/// with the number of chunks of all.
+/// `name` and `mode` are null or C strings. `own` is null, or an array of `tasks` elements; `bytes` is null, or an
+/// array with the number of chunks of all.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn holdfast_sion_mapped_read(
     handle: c_int,

@@ -1,7 +1,7 @@
 //! A file of which a process has several tasks, in any of the physical files.
 //!
-//! In each physical file with tasks of this process, they are a file of their own ([`OpenFile`]). One of these files has
-//! the current task.
+//! In each physical file with tasks of this process, they are a file of their own ([`OpenFile`]). One of these files
+//! has the current task.
 
 use std::collections::HashMap;
 use std::path::Path;
