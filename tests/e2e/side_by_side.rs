@@ -40,10 +40,10 @@ impl<'a> Ensemble<'a> {
             "job: ensemble\nprefix: {:?}\nallocation: {{manager: local, nodes: {nodes}, faults: \
              {faults}{of_allocation}}}\n{of_job}health: {{down_after: 10s}}\nhalt: {{grace: 1s}}\nsteps:\n\
              - name: member\n  each: {members}\n  relaunch: {relaunch}\n  run:\n    nodes: 2\n    \
-             ranks_per_node: 1\n    command: [holdfast, example, heat, --step-delay, '0', --steps, '{LENGTH}', --size, 24x24, --checkpoint-every, '5', \
-             --output, {output:?}, --hold-at, '20', --until, {gate:?}]\n  checkpoint: {{redundancy: [{{scheme: \
-             partner}}], flush: {{every: 0}}}}\n- name: sum\n  run: {{nodes: 1, command: [sh, -c, 'cat {}/*.heat \
-             >{sum}']}}\n  checkpoint: {{source: none}}\n",
+             ranks_per_node: 1\n    command: [holdfast, example, heat, --step-delay, '0', --steps, '{LENGTH}', \
+             --size, 24x24, --checkpoint-every, '5', --output, {output:?}, --hold-at, '20', --until, {gate:?}]\n  \
+             checkpoint: {{redundancy: [{{scheme: partner}}], flush: {{every: 0}}}}\n- name: sum\n  run: {{nodes: 1, \
+             command: [sh, -c, 'cat {}/*.heat >{sum}']}}\n  checkpoint: {{source: none}}\n",
             world.prefix(),
             world.path("").display(),
         );
