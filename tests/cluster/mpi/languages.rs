@@ -7,7 +7,8 @@ use super::{OPEN_MPI, compile, in_repository, result};
 #[test(crate::cluster)]
 fn fortran_program_restarts_from_named_checkpoint_after_node_loss(cluster: &Cluster) {
     let program = compile(cluster, "mpif90.openmpi", "mpi.f90", "mpi_fortran");
-    let command = [program.as_str(), "100", "result"];
+    // Long enough that a busy machine kills the node before the end.
+    let command = [program.as_str(), "300", "result"];
     let job = OPEN_MPI.submit(cluster, "fortran", &command, "");
     job.wait_for("checkpoint 4 protected");
     cluster.docker("kill", "n2");
