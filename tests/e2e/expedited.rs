@@ -63,6 +63,11 @@ fn job_that_cannot_continue_is_not_run_again_by_slurm(world: &World) {
     world.run(run).with_code(78).prints(&["would run this job again after exit code 78", PREVENTED]);
     assert_eq!(called(world), [UPDATE]);
 
+    // Nor its command line.
+    let run = in_slurm(world, world.holdfast(["run".as_ref(), "--no-such-option".as_ref(), spec.as_os_str()]));
+    world.run(run).with_code(64).prints(&["would run this job again after exit code 64", PREVENTED]);
+    assert_eq!(called(world), [UPDATE]);
+
     // A dry run is no run.
     let run = in_slurm(world, world.holdfast(["run".as_ref(), "--dry-run".as_ref(), spec.as_os_str()]));
     world.run(run).with_code(78);
@@ -86,6 +91,16 @@ fn other_jobs_of_slurm_are_left_as_they_are(world: &World) {
     commands(world, WITHOUT_OPTION, EXPEDITED);
     assert!(!fails(world).err.contains("again"));
     assert!(!world.path("called").exists());
+}
+
+#[test]
+fn second_orchestrator_leaves_the_job_of_the_first_as_it_is(world: &World) {
+    commands(world, WITH_OPTION, EXPEDITED);
+    let job = Job::new(world, 0).holding_after(4);
+    let running = job.reaches(4);
+    world.run(in_slurm(world, job.command_line())).with_code(69).prints(&["is running"]);
+    assert_eq!(called(world), [] as [&str; 0]);
+    running.terminated();
 }
 
 #[test]

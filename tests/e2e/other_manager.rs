@@ -59,7 +59,7 @@ static LATTICE: ManagerEntry = ManagerEntry {
             suggested: "{lattice: true}",
             check: |_| Ok(()),
             is_unknown_job: |_| false,
-            by_itself: None,
+            after_failures: None,
         }),
         has_topology: false,
         has_remote_shells: true,

@@ -210,7 +210,13 @@ fn program() -> ExitCode {
         Some(args) => (Command::Agent(args), Style::Human { verbose: false }),
         None => match parse() {
             Ok(Cli { command, global }) => (command, global.style()),
-            Err(error) => return exit::code(usage(&error)),
+            Err(error) => {
+                let code = usage(&error);
+                if std::env::args_os().nth(1).is_some_and(|command| command == "run") {
+                    run::prevent_rerun(code, None, Style::Human { verbose: false });
+                }
+                return exit::code(code);
+            }
         },
     };
     let code = match dispatch(command, style) {

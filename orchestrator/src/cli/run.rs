@@ -13,7 +13,7 @@ use super::{job, prefix_access};
 use crate::events::{DrainResult, EventLog, LogEvent, OutputNotShown, RunReport};
 use crate::exit;
 use crate::job::{Plan, RestartChoice, RunError, RunOptions, requeue};
-use crate::spec::{Environment, JobSpec, Requeue};
+use crate::spec::{Environment, JobSpec};
 
 /// Run a job to its end
 ///
@@ -88,18 +88,19 @@ impl RunArgs {
 
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     let is_dry_run = args.dry_run;
-    let mut requeue = None;
-    let ended = run_to_the_end(args, &mut requeue, style);
+    let read = job::environment(style).and_then(|environment| Ok((args.spec(&environment)?, environment)));
+    let spec = read.as_ref().ok().map(|(spec, _)| spec.clone());
+    let ended = read.and_then(|(spec, environment)| run_to_the_end(args, spec, &environment, style));
     if !is_dry_run {
-        let code = ended.as_ref().map_or_else(Failure::code, |code| *code);
-        report_rerun(code, requeue.as_ref(), style);
+        prevent_rerun(ended.as_ref().map_or_else(Failure::code, |code| *code), spec.as_ref(), style);
     }
     ended
 }
 
-/// Says whether the manager would run the job again by itself after this exit code, and prevents it.
-fn report_rerun(code: u8, requeue: Option<&Requeue>, style: Style) {
-    match requeue::prevent_rerun(code, requeue) {
+/// Prevents that the manager runs the job again after this exit code, where the next allocation would not help, and
+/// reports it. `spec`: `None` if it could not be read.
+pub(super) fn prevent_rerun(code: u8, spec: Option<&JobSpec>, style: Style) {
+    match requeue::prevent_rerun(code, spec) {
         Some(Ok(command)) => {
             style
                 .warn(&format!("the manager would run this job again after exit code {code}: `{command}` prevents it"));
@@ -112,11 +113,7 @@ fn report_rerun(code: u8, requeue: Option<&Requeue>, style: Style) {
     }
 }
 
-/// Sets `requeue` to that of the spec when it is known.
-fn run_to_the_end(args: RunArgs, requeue: &mut Option<Requeue>, style: Style) -> Result<u8, Failure> {
-    let environment = job::environment(style)?;
-    let spec = args.spec(&environment)?;
-    requeue.clone_from(&spec.requeue);
+fn run_to_the_end(args: RunArgs, spec: JobSpec, environment: &Environment, style: Style) -> Result<u8, Failure> {
     spec.warnings.iter().for_each(|warning| style.warn(warning));
     if let Some(warning) = spec.requeue.as_ref().and_then(requeue::warning) {
         style.warn(&warning);

@@ -14,12 +14,13 @@ use holdfast_core::state_directory::StateDirectory;
 use holdfast_core::state_files;
 use serde::{Deserialize, Serialize};
 
+use super::state_file::JobLock;
 use crate::allocation::registry as managers;
 use crate::events::LogEvent;
 use crate::exit;
 use crate::host::external_command::{self, CommandOutput, ExternalCommandError};
 use crate::host::program::{self, ProgramError};
-use crate::spec::{AdaptedCommand, ManagerFacts, Requeue, RerunFacts, Submission};
+use crate::spec::{AdaptedCommand, JobSpec, ManagerFacts, Requeue, RerunFacts, Submission};
 
 /// Time limit of the command: a controller that is restarted answers after some seconds.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -147,10 +148,10 @@ fn adapted(words: &[String]) -> Option<AdaptedCommand> {
     rerun_facts().find_map(|(_, facts)| (facts.adapt)(words))
 }
 
-/// The managers that can run a job again by themselves.
+/// The managers that run some jobs again without a request.
 fn rerun_facts() -> impl Iterator<Item = (&'static ManagerFacts, &'static RerunFacts)> {
     let facts = managers::managers().map(|entry| &entry.facts);
-    facts.filter_map(|facts| Some((facts, facts.requeue.as_ref()?.by_itself.as_ref()?)))
+    facts.filter_map(|facts| Some((facts, facts.requeue.as_ref()?.after_failures.as_ref()?)))
 }
 
 /// What is not done as `requeue.command` is written, because the installed version does not have it. Blocks.
@@ -159,12 +160,14 @@ pub fn warning(requeue: &Requeue) -> Option<String> {
     adapted(&words).map(|adapted| format!("requeue.command: {}", adapted.change))
 }
 
-/// Makes sure that the manager does not run the job of this process again by itself after this exit code of the run,
-/// unless the next allocation is to come in this way. Returns the command that did it, or why it may be run again.
-/// Blocks.
-pub fn prevent_rerun(code: u8, requeue: Option<&Requeue>) -> Option<Result<String, String>> {
+/// Prevents that the manager runs the job of this process again after this exit code of the run, unless the next
+/// allocation is to come in this way, or another orchestrator runs the job. `spec`: `None` if it could not be read.
+/// Returns the command that did it, or why the job may be run again. Blocks.
+pub fn prevent_rerun(code: u8, spec: Option<&JobSpec>) -> Option<Result<String, String>> {
+    let requeue = spec.and_then(|spec| spec.requeue.as_ref());
     let submitted = requeue.is_some_and(|requeue| matches!(requeue.submission, Submission::Command(_)));
-    if code == exit::FINISHED || (code == exit::NOT_FINISHED && !submitted) {
+    let is_over = !spec.is_some_and(|spec| JobLock::is_held(&spec.prefix));
+    if code == exit::FINISHED || (code == exit::NOT_FINISHED && !submitted) || !is_over {
         return None;
     }
     rerun_facts().find_map(|(manager, facts)| {

@@ -170,8 +170,8 @@ pub struct RequeueFacts {
     pub check: fn(&str) -> Result<(), String>,
     /// True for a message of the manager that it does not know the job.
     pub is_unknown_job: fn(&str) -> bool,
-    /// If the manager can run a job again by itself after a failure of its script.
-    pub by_itself: Option<RerunFacts>,
+    /// If the manager has jobs that it runs again, without a request, after a failure of their script.
+    pub after_failures: Option<RerunFacts>,
 }
 
 /// A command without options that the installed version does not have.
@@ -182,7 +182,7 @@ pub struct AdaptedCommand {
     pub change: String,
 }
 
-/// Jobs that are submitted so that the manager itself runs them again after a failure of their script.
+/// Jobs that are submitted so that the manager runs them again after a failure of their script.
 #[derive(Debug)]
 pub struct RerunFacts {
     /// A command as the installed version accepts it; `None` if it does as it is. Blocks.
@@ -432,7 +432,7 @@ mod tests {
             suggested: "{lattice: true}",
             check: |_| Ok(()),
             is_unknown_job: |_| false,
-            by_itself: None,
+            after_failures: None,
         }),
         has_topology: false,
         has_remote_shells: false,

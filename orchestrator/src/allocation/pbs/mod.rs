@@ -81,7 +81,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             suggested: "{command: [qsub, job.pbs]}",
             check: may_be_rerun,
             is_unknown_job: query::is_unknown_job,
-            by_itself: None,
+            after_failures: None,
         }),
         has_topology: false,
         has_remote_shells: true,

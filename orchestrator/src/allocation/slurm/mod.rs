@@ -77,7 +77,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             suggested: "{slurm: true}",
             check: |_| Ok(()),
             is_unknown_job: refusal::is_unknown_job,
-            by_itself: Some(RerunFacts { adapt: expedited::adapt, prevent: expedited::prevent }),
+            after_failures: Some(RerunFacts { adapt: expedited::adapt, prevent: expedited::prevent }),
         }),
         has_topology: true,
         has_remote_shells: true,
