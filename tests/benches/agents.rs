@@ -324,7 +324,7 @@ impl Cluster {
     /// The usual settings of a job: all that is not requested has its default.
     fn settings(&self) -> Settings {
         let usual = fixtures::settings(self.prefix.clone(), "/tmp", 2, self.scheme);
-        let mut settings = Settings { crc: self.crc, data_plane: self.data_plane, piece_bytes: 256 << 10, ..usual };
+        let mut settings = Settings { crc: self.crc, data_plane: self.data_plane, ..usual };
         settings.descriptors[0].numbers = self.numbers.clone();
         settings.levels = [(0, LevelPolicy { behind: self.asynchronous, keep: None })].into();
         if let Some(layout) = self.variables {

@@ -8,8 +8,12 @@ use crate::{Extent, Result};
 /// What encoding and restarts took, and the processor time of the agents in each.
 #[derive(Default)]
 pub struct Protected {
+    /// The first checkpoint of a generation.
     pub encode: Samples,
     encode_cpu: Samples,
+    /// The next one.
+    pub next: Samples,
+    next_cpu: Samples,
     pub restart: Samples,
     restart_cpu: Samples,
     failures: usize,
@@ -28,10 +32,12 @@ impl Protected {
         cluster.launch(extent)?;
         let nodes = cluster.places.len();
         for round in 0..extent.tries {
-            cluster.all("write")?;
-            let before = cluster.processor_seconds()?;
-            taken.encode.add(cluster.all("complete")?);
-            taken.encode_cpu.add(cluster.processor_seconds()? - before);
+            for (elapsed, cpu) in [(&mut taken.encode, &mut taken.encode_cpu), (&mut taken.next, &mut taken.next_cpu)] {
+                cluster.all("write")?;
+                let before = cluster.processor_seconds()?;
+                elapsed.add(cluster.all("complete")?);
+                cpu.add(cluster.processor_seconds()? - before);
+            }
             // Not neighbours.
             for member in 0..failures {
                 cluster.lose_node_of((round + 2 * member) % nodes)?;
@@ -46,8 +52,10 @@ impl Protected {
 
     /// Prints the figures; so many bytes were moved in each.
     pub fn show(&self, bytes: u64) {
-        self.encode.show_seconds("encode: complete_checkpoint, all of it", Some(bytes));
-        self.encode_cpu.show_seconds("  processor time of the agents", None);
+        for (name, elapsed, cpu) in [("first", &self.encode, &self.encode_cpu), ("next", &self.next, &self.next_cpu)] {
+            elapsed.show_seconds(&format!("encode, {name} of a generation: complete_checkpoint"), Some(bytes));
+            cpu.show_seconds("  processor time of the agents", None);
+        }
         self.restart.show_seconds(&format!("restart with {} lost: init, all of it", self.failures), Some(bytes));
         self.restart_cpu.show_seconds("  processor time of the agents", None);
     }

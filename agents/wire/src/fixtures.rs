@@ -43,7 +43,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
         variables: VariablesPolicy::default(),
         halt_seconds: 0,
         allocation_end: None,
-        piece_bytes: 1 << 20,
+        piece_bytes: 512 << 10,
         copy_bytes: 1 << 20,
         copy_threads: None,
         redundancy_width: 32,

@@ -39,9 +39,9 @@ const MOST_REDUNDANCY_WIDTH: u64 = 1024;
 const CHECKPOINT_PATTERN: Parameter = Parameter { source: AllowedSource::Environment, ..scr("SCR_CHECKPOINT_PATTERN") };
 /// Off in SCR.
 const CRC_ON_COPY: Parameter = Parameter { default: Some("0"), spelling: Some(CRC_IN_SCR), ..scr("SCR_CRC_ON_COPY") };
-/// Without the parameter it is 1 MiB: SCR's messages of 128 KiB suit MPI.
+/// Without the parameter it is 512 KiB: SCR's messages of 128 KiB suit MPI.
 const MESSAGE_BUFFER: Parameter =
-    Parameter { default: Some("128KB"), effect: "key {key}; without it 1 MiB", ..scr("SCR_MPI_BUF_SIZE") };
+    Parameter { default: Some("128KB"), effect: "key {key}; without it 512 KiB", ..scr("SCR_MPI_BUF_SIZE") };
 /// SCR leaves the flush out.
 const OVERHEAD: Parameter =
     Parameter { effect: "key {key}; with the flushes that ranks wait for", ..scr("SCR_CHECKPOINT_OVERHEAD") };
@@ -110,7 +110,7 @@ keys! {
         redundancy_width: u32 = whole::<u32>(1..=MOST_REDUNDANCY_WIDTH).or(32),
         /// Size of the pieces in which agents compute redundancy and send files to each other: a few of them should fit
         /// into a processor's cache.
-        piece_size: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20).scr(MESSAGE_BUFFER),
+        piece_size: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(512 << 10).scr(MESSAGE_BUFFER),
         /// While agents compute redundancy or send files to each other, an agent waits this long for the next data of
         /// another one, and a quarter as long for its connection. Then the step has failed; it is tried 8 times.
         stream_timeout: Duration = duration().or(Duration::from_secs(120)),

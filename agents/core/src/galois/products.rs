@@ -48,6 +48,11 @@ impl<E: Field> Products<E> {
         Products { kernel, ..self }
     }
 
+    /// True if there is one product, and it is the source.
+    pub fn is_sum(&self) -> bool {
+        self.is_sum
+    }
+
     /// Adds the product of `source` with the constant `i` to the front of sum `i`. The sums lie in `sums` one behind
     /// the other, each of `length` bytes; what `source` is longer than a sum is ignored. Elements of several bytes are
     /// little-endian; an incomplete last one in `source` is filled up with zeros, and of one at the end of a sum the

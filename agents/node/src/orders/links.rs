@@ -17,7 +17,7 @@ use crate::agent::Agent;
 use crate::stream::{self, Closer, IncomingStream, OutgoingStream};
 
 /// Messages that may wait in the queue.
-const AHEAD: usize = 4;
+const AHEAD: usize = 2;
 /// The largest small message: the buffers of a connection hold several of them.
 pub(super) const SMALL: usize = 4 << 10;
 /// So many bytes of a message are allocated for its announced length, more as they arrive; pieces are usually smaller.

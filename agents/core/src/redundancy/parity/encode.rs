@@ -15,8 +15,7 @@ use std::path::Path;
 
 use super::header::{ParityHeader, chunk_size};
 use super::member::{InSlot, Member};
-use super::rebuild::zeroed;
-use super::{ParityScheme, Progress, greeting, receive};
+use super::{ParityScheme, Progress, greeting, receive, with_own};
 use crate::calls::Filling;
 use crate::control::meta::{FileKind, Meta};
 use crate::galois::products::Products;
@@ -29,8 +28,8 @@ use crate::redundancy::piece::{BufferPool, pieces};
 use crate::redundancy::{RedundancyError, Result};
 use crate::regular_file;
 
-/// What is gathered of a redundancy file before it is written.
-const LARGEST_BUFFER: usize = 1 << 20;
+/// What is gathered of a redundancy file before it is written; larger pieces are written without a copy.
+const LARGEST_BUFFER: usize = 128 << 10;
 
 const DOING: &str = "encoding";
 
@@ -154,25 +153,30 @@ pub fn encode_member(
             let slot = (m + n - step) % n;
             // The rows that arrive: those that no member before this one keeps.
             let arriving = rows.min((n - step + 1) as usize);
-            let mut sums = match step {
-                1 => zeroed(member, rows * length),
-                _ => receive(left, arriving * length)?,
+            let arrived = match step {
+                1 => None,
+                _ => Some(receive(left, arriving * length)?),
             };
-            match member.in_slot(slot) {
+            let sums = match member.in_slot(slot) {
                 InSlot::Files(chunk) => {
-                    let own = &mut scratch[..length];
-                    let real = data.read_real(member.start_of(chunk) + offset, own)?;
-                    if let Some(checksums) = &mut checksums {
-                        checksums.feed(data, chunk as usize, &own[..real]);
-                    }
-                    products.add(&own[..real], &mut sums, length);
+                    let read = |at: u64, own: &mut [u8]| {
+                        let real = data.read_real(member.start_of(chunk) + offset + at, own)?;
+                        if let Some(checksums) = &mut checksums {
+                            checksums.feed(data, chunk as usize, &own[..real]);
+                        }
+                        Ok(real)
+                    };
+                    with_own(member, &products, arrived, (rows, length), &mut scratch, read)?
                 }
                 InSlot::Redundancy(chunk) => {
+                    // In the first step, each member has a chunk of its files.
+                    let mut sums = arrived.unwrap_or_default();
                     let others = sums.len() - length;
                     output.write(chunk, offset, &sums[others..])?;
                     sums.truncate(others);
+                    sums
                 }
-            }
+            };
             if step < n {
                 right.send(sums).map_err(RedundancyError::right(DOING))?;
             } else {

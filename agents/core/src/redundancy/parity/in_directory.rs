@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::ParityScheme;
 use super::member::{InSlot, Member};
-use super::rebuild::{Restoration, zeroed};
+use super::rebuild::Restoration;
 use super::survivor::{Reader, Survivor};
+use super::with_own;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::SetId;
 use crate::redundancy::lost_member::LostFiles;
@@ -63,12 +64,12 @@ fn read_pieces(
     for slot in 0..first.members {
         let products = restoration.products(slot, &indices);
         for (offset, length) in pieces(first.chunk, size) {
-            let mut sums = zeroed(first, lost.len() * length);
+            let mut sums = None;
             for ((reader, place), products) in readers.iter_mut().zip(&places).zip(&products) {
-                let own = &mut scratch[..length];
-                let real = reader.read(place, slot, offset, own)?;
-                products.add(&own[..real], &mut sums, length);
+                let read = |at: u64, own: &mut [u8]| reader.read(place, slot, offset + at, own);
+                sums = Some(with_own(first, products, sums, (lost.len(), length), &mut scratch, read)?);
             }
+            let mut sums = sums.unwrap_or_default();
             for (missing, place) in lost.iter().enumerate().skip(1) {
                 let mut bytes = first.pool.take(length);
                 bytes.copy_from_slice(&sums[missing * length..][..length]);

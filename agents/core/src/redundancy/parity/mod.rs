@@ -32,11 +32,13 @@ use holdfast_model::Scheme;
 
 use self::code::Code;
 use self::header::ParityHeader;
+use self::member::Member;
 use super::files::{DescribedHeader, MemberFiles, SetFile, SetId};
 use super::inside;
 use super::link::LinkReceiver;
 use super::scheme::SetHeader;
 use super::{RedundancyError, Result};
+use crate::galois::products::Products;
 use crate::kvtree::limits::Limits;
 use crate::kvtree::{Tree, file as hash_file};
 use crate::store::DatasetFiles;
@@ -133,4 +135,42 @@ fn receive(left: &mut dyn LinkReceiver, expected: usize) -> Result<Vec<u8>> {
         return Err(RedundancyError::PieceLength { expected, found: piece.len() });
     }
     Ok(piece)
+}
+
+/// Bytes of a file that are read, checked and added at a time: they stay in the second-level cache meanwhile, of which
+/// messages may be larger.
+const BLOCK: usize = 128 << 10;
+
+/// The sums of `rows` pieces with the own bytes added, which `read` fills into a buffer from an offset in the piece; it
+/// returns how many are real. The first member of a chain gets no sums. If the sum is then just its own bytes, they are
+/// read into place.
+fn with_own(
+    member: &Member,
+    products: &Products<u8>,
+    arrived: Option<Vec<u8>>,
+    (rows, length): (usize, usize),
+    scratch: &mut [u8],
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<usize>,
+) -> Result<Vec<u8>> {
+    if arrived.is_none() && products.is_sum() {
+        let mut sums = member.pool.take(length);
+        for (at, part) in (0..).step_by(BLOCK).zip(sums.chunks_mut(BLOCK)) {
+            let real = read(at, part)?;
+            part[real..].fill(0);
+        }
+        return Ok(sums);
+    }
+    let mut sums = arrived.unwrap_or_else(|| {
+        let mut sums = member.pool.take(rows * length);
+        sums.fill(0);
+        sums
+    });
+    // One row can be added in blocks; several lie one behind the other.
+    let block = if products.is_sum() { BLOCK } else { length };
+    for (at, part) in (0..).step_by(block).zip(sums.chunks_mut(rows * block)) {
+        let own = &mut scratch[..part.len() / rows];
+        let real = read(at, own)?;
+        products.add(&own[..real], part, own.len());
+    }
+    Ok(sums)
 }

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use super::code::Code;
 use super::member::{InSlot, Member};
 use super::survivor::{Reader, Survivor};
-use super::{Progress, receive};
+use super::{Progress, receive, with_own};
 use crate::galois::products::Products;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::link::{LinkReceiver, LinkSender};
@@ -81,13 +81,9 @@ pub fn rebuild_survivor(
     for slot in 0..member.members {
         let products = restoration.products(slot, &[member.index]);
         for (offset, length) in pieces(member.chunk, size) {
-            let mut sums = match &mut left {
-                Some(left) => receive(*left, missing.len() * length)?,
-                None => zeroed(member, missing.len() * length),
-            };
-            let own = &mut scratch[..length];
-            let real = reader.read(member, slot, offset, own)?;
-            products[0].add(&own[..real], &mut sums, length);
+            let arrived = left.as_mut().map(|left| receive(*left, missing.len() * length)).transpose()?;
+            let read = |at: u64, own: &mut [u8]| reader.read(member, slot, offset + at, own);
+            let sums = with_own(member, &products[0], arrived, (missing.len(), length), &mut scratch, read)?;
             right.send(sums).map_err(RedundancyError::right(DOING))?;
             done += length as u64;
             if progress(done) == ControlFlow::Break(()) {
@@ -133,13 +129,6 @@ pub fn rebuild_root(
         }
     }
     lost.finish()
-}
-
-/// A buffer of zeros.
-pub(super) fn zeroed(member: &Member, length: usize) -> Vec<u8> {
-    let mut sums = member.pool.take(length);
-    sums.fill(0);
-    sums
 }
 
 #[cfg(test)]
