@@ -12,7 +12,7 @@ pub struct Protected {
     pub encode: Samples,
     encode_cpu: Samples,
     /// The next one.
-    pub next: Samples,
+    next: Samples,
     next_cpu: Samples,
     pub restart: Samples,
     restart_cpu: Samples,

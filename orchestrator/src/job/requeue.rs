@@ -166,8 +166,8 @@ pub fn warning(requeue: &Requeue) -> Option<String> {
 pub fn prevent_rerun(code: u8, spec: Option<&JobSpec>) -> Option<Result<String, String>> {
     let requeue = spec.and_then(|spec| spec.requeue.as_ref());
     let submitted = requeue.is_some_and(|requeue| matches!(requeue.submission, Submission::Command(_)));
-    let is_over = !spec.is_some_and(|spec| JobLock::is_held(&spec.prefix));
-    if code == exit::FINISHED || (code == exit::NOT_FINISHED && !submitted) || !is_over {
+    let is_wanted = code == exit::FINISHED || (code == exit::NOT_FINISHED && !submitted);
+    if is_wanted || spec.is_some_and(|spec| JobLock::is_held(&spec.prefix)) {
         return None;
     }
     rerun_facts().find_map(|(manager, facts)| {

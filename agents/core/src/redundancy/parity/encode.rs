@@ -151,14 +151,9 @@ pub fn encode_member(
     for (offset, length) in pieces(member.chunk, size) {
         for step in 1..=n {
             let slot = (m + n - step) % n;
-            // The rows that arrive: those that no member before this one keeps.
-            let arriving = rows.min((n - step + 1) as usize);
-            let arrived = match step {
-                1 => None,
-                _ => Some(receive(left, arriving * length)?),
-            };
             let sums = match member.in_slot(slot) {
                 InSlot::Files(chunk) => {
+                    let arrived = (step > 1).then(|| receive(left, rows * length)).transpose()?;
                     let read = |at: u64, own: &mut [u8]| {
                         let real = data.read_real(member.start_of(chunk) + offset + at, own)?;
                         if let Some(checksums) = &mut checksums {
@@ -169,9 +164,9 @@ pub fn encode_member(
                     with_own(member, &products, arrived, (rows, length), &mut scratch, read)?
                 }
                 InSlot::Redundancy(chunk) => {
-                    // In the first step, each member has a chunk of its files.
-                    let mut sums = arrived.unwrap_or_default();
-                    let others = sums.len() - length;
+                    // The rows that members after this one keep; its own is the last that arrives.
+                    let others = (n - step) as usize * length;
+                    let mut sums = receive(left, others + length)?;
                     output.write(chunk, offset, &sums[others..])?;
                     sums.truncate(others);
                     sums

@@ -69,7 +69,7 @@ fn read_pieces(
                 let read = |at: u64, own: &mut [u8]| reader.read(place, slot, offset + at, own);
                 sums = Some(with_own(first, products, sums, (lost.len(), length), &mut scratch, read)?);
             }
-            let mut sums = sums.unwrap_or_default();
+            let Some(mut sums) = sums else { continue };
             for (missing, place) in lost.iter().enumerate().skip(1) {
                 let mut bytes = first.pool.take(length);
                 bytes.copy_from_slice(&sums[missing * length..][..length]);

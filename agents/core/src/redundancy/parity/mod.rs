@@ -137,8 +137,8 @@ fn receive(left: &mut dyn LinkReceiver, expected: usize) -> Result<Vec<u8>> {
     Ok(piece)
 }
 
-/// Bytes of a file that are read, checked and added at a time: they stay in the second-level cache meanwhile, of which
-/// messages may be larger.
+/// Bytes of a file that are read, checked and added at a time: they stay in the second-level cache meanwhile. Pieces may
+/// be larger.
 const BLOCK: usize = 128 << 10;
 
 /// The sums of `rows` pieces with the own bytes added, which `read` fills into a buffer from an offset in the piece; it
@@ -173,4 +173,41 @@ fn with_own(
         products.add(&own[..real], part, own.len());
     }
     Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::galois::Element as _;
+
+    #[test]
+    fn own_bytes_are_added_to_each_row_also_beyond_a_block_and_what_is_missing_counts_as_zeros() {
+        let member = Member::new(0, 4, 1);
+        for (length, real) in [(1, 1), (BLOCK, BLOCK), (2 * BLOCK + 5, 2 * BLOCK + 5), (3 * BLOCK, BLOCK + 7), (9, 0)] {
+            let own: Vec<u8> = (0..real).map(|at| (at % 251) as u8 + 1).collect();
+            let read = |at: u64, buffer: &mut [u8]| {
+                let rest = own.get(at as usize..).unwrap_or_default();
+                let taken = rest.len().min(buffer.len());
+                buffer[..taken].copy_from_slice(&rest[..taken]);
+                Ok(taken)
+            };
+            for factors in [&[1][..], &[7], &[1, 29]] {
+                for begins in [false, true] {
+                    let rows = factors.len();
+                    let others: Vec<u8> = (0..rows * length).map(|at| (at % 241) as u8).collect();
+                    let arrived = (!begins).then(|| others.clone());
+                    // Buffers have unspecified contents.
+                    member.pool.give(vec![0xff; rows * length]);
+                    let mut scratch = vec![0xff; length];
+                    let products = Products::new(factors);
+                    let sums = with_own(&member, &products, arrived, (rows, length), &mut scratch, read).unwrap();
+                    let expected = (0..rows * length).map(|at| {
+                        let own = own.get(at % length).map_or(0, |byte| byte.times(factors[at / length]));
+                        own ^ if begins { 0 } else { others[at] }
+                    });
+                    assert!(expected.eq(sums.iter().copied()), "{length} {real} {factors:?} {begins}");
+                }
+            }
+        }
+    }
 }
