@@ -137,8 +137,8 @@ fn receive(left: &mut dyn LinkReceiver, expected: usize) -> Result<Vec<u8>> {
     Ok(piece)
 }
 
-/// Bytes of a file that are read, checked and added at a time: they stay in the second-level cache meanwhile. Pieces may
-/// be larger.
+/// Bytes of a file that are read, checked and added at a time: they stay in the second-level cache meanwhile, where a
+/// piece may be larger.
 const BLOCK: usize = 128 << 10;
 
 /// The sums of `rows` pieces with the own bytes added, which `read` fills into a buffer from an offset in the piece; it
