@@ -130,7 +130,7 @@ fn parses_all_kinds_of_values() {
     assert_eq!(step.run.env["THREADS"], "4");
     assert_eq!(step.checkpoint.redundancy[0].cache, Path::new("/dev/shm"));
     assert_eq!(step.checkpoint.redundancy[1].cache, Path::new("/scratch"));
-    assert_eq!(step.checkpoint.need.seconds, 600);
+    assert_eq!(step.checkpoint.need.time.as_secs(), 600);
     let [rule] = &spec.relaunch.on_exit_code[..] else { panic!("one rule") };
     assert_eq!((&rule.codes[..], rule.action), (&[2, 17][..], ExitAction::Stop));
 }
@@ -435,6 +435,10 @@ fn rejects_contradicting_numbers() {
         (
             "checkpoint: {source: command, every: 5 calls, command: {save: [a]}}",
             "checkpoint.every: `source: command` counts no calls",
+        ),
+        (
+            "checkpoint: {source: scr-files, every: 1500ms}",
+            "checkpoint.every: `source: scr-files` counts whole seconds",
         ),
         ("checkpoint: {source: none, every: 1min}", "checkpoint.every: `every` has no effect with `source: none`"),
         (

@@ -26,6 +26,14 @@ fn a_time_sets_how_often_there_are_checkpoints(world: &World) {
     assert_eq!(world.all("checkpoint_complete").len(), 0);
 }
 
+/// A step takes 20 ms at least: a checkpoint is due at the fifth step after the last one, or earlier.
+#[test(unchecked)]
+fn parts_of_a_second_count(world: &World) {
+    let job = Job::new(world, 0).checkpoint("every: 100ms").heat("--step-delay 20ms");
+    world.run_spec(&job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"")).with_code(0);
+    assert!(world.all("checkpoint_complete").len() >= 40 / 6);
+}
+
 #[test(unchecked)]
 fn with_auto_checkpoints_take_a_small_part_of_the_time_of_programs_that_ask(world: &World) {
     heat(world, "every: auto");

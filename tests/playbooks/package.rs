@@ -129,13 +129,12 @@ fn from_the_package_for_debian_to_survived_losses_of_ones_own_programs() {
     for (language, sum) in [("C", "44850"), ("Fortran", "44850."), ("Python", "44850")] {
         assert_eq!(same(&printed, &format!("{language}: ")), format!("{language}: {sum}"));
     }
-    // On a busy machine, the next checkpoint may be complete before the node is gone.
-    let relaunched = |line: &&str| match line.strip_prefix("  generation 2: from checkpoint ") {
-        Some(rest) => rest.split(';').next().and_then(|id| id.parse().ok()).is_some_and(|id: u32| id >= 2),
-        None => false,
-    };
-    let relaunches = printed.iter().flat_map(|output| output.lines()).filter(relaunched).count();
-    assert_eq!(relaunches, 3, "{printed:?}");
+    // The second checkpoint of variables may be of a level that does not survive the loss of a node, and on a busy
+    // machine the next one may be complete before the node is gone.
+    let relaunched = |line: &&str| line.starts_with("  generation 2: from checkpoint ");
+    let generations = |line: &&str| line.starts_with("  generation ") || line.starts_with("  fault");
+    let lines: Vec<&str> = printed.iter().flat_map(|output| output.lines()).filter(generations).collect();
+    assert_eq!(lines.iter().copied().filter(|line| relaunched(line)).count(), 3, "{lines:#?}");
 
     container.root("dpkg --remove holdfast");
     assert_eq!(container.root(FILES), before);

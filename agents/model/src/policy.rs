@@ -133,8 +133,8 @@ pub enum DataPlane {
 pub struct NeedPolicy {
     /// Every so many calls (`SCR_CHECKPOINT_INTERVAL`).
     pub interval: u32,
-    /// So long after the end of the last checkpoint, or of init (`SCR_CHECKPOINT_SECONDS`). Whole seconds count.
-    pub seconds: u32,
+    /// So long after the end of the last checkpoint, or of init (`SCR_CHECKPOINT_SECONDS`).
+    pub time: Duration,
     /// As often as checkpoints take at most this percentage of the time (`SCR_CHECKPOINT_OVERHEAD`).
     pub overhead: f64,
 }

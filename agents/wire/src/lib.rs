@@ -46,7 +46,7 @@ pub mod socket;
 pub mod trust;
 
 /// The version of every message here. Both ends send it first; a difference is refused with both numbers named.
-pub const VERSION: u32 = 23;
+pub const VERSION: u32 = 24;
 
 /// ALPN name of requests of users' commands, and of the orchestrator where it has no channel.
 pub const ALPN_HTTP: &[u8] = b"http/1.1";

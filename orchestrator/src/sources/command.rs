@@ -18,7 +18,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
             takes: &[("command", HELP), ("watch", HELP), ("resume", HELP)],
             without: &[("need", "the program does not ask: write `every: 10min`")],
         },
-        frequency: FrequencyFacts::Keys { counts_calls: false, finer: &["command.every"] },
+        frequency: FrequencyFacts::Keys { counts_calls: false, whole_seconds: false, finer: &["command.every"] },
         can_be_interposed: false,
         has_levels: false,
     },

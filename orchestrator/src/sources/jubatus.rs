@@ -15,7 +15,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
             takes: &[("jubatus", "write `source: jubatus`, or leave it out")],
             without: &[("need", "servers do not ask: write `every: 10min`")],
         },
-        frequency: FrequencyFacts::Keys { counts_calls: false, finer: &["jubatus.every"] },
+        frequency: FrequencyFacts::Keys { counts_calls: false, whole_seconds: false, finer: &["jubatus.every"] },
         can_be_interposed: false,
         has_levels: false,
     },

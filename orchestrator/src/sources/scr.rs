@@ -22,6 +22,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
         },
         frequency: FrequencyFacts::Keys {
             counts_calls: true,
+            whole_seconds: false,
             finer: &["need.interval", "need.seconds", "need.overhead"],
         },
         can_be_interposed: true,

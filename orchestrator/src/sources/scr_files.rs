@@ -27,6 +27,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
         },
         frequency: FrequencyFacts::Keys {
             counts_calls: true,
+            whole_seconds: true,
             finer: &["need.interval", "need.seconds", "need.overhead"],
         },
         can_be_interposed: false,

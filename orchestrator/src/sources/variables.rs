@@ -25,6 +25,7 @@ pub static SOURCE: CheckpointSource = CheckpointSource {
         },
         frequency: FrequencyFacts::Keys {
             counts_calls: false,
+            whole_seconds: false,
             finer: &[
                 "variables.snapshots.local",
                 "variables.snapshots.partner",

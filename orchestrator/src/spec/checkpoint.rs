@@ -470,7 +470,7 @@ keys! {
     seconds = whole(0..=u32::MAX.into()).or(0).scr("SCR_CHECKPOINT_SECONDS"),
     /// While checkpointing takes less than this percentage of the time; 0 = not used.
     overhead = percent().or(0.0).scr(OVERHEAD),
-    |_section| { NeedPolicy { interval, seconds, overhead } }
+    |_section| { NeedPolicy { interval, time: Duration::from_secs(seconds), overhead } }
 }
 
 keys! {

@@ -53,11 +53,7 @@ impl Checkpoint {
     pub fn need_in_force(&self) -> NeedPolicy {
         match self.every {
             None => self.need,
-            // Less than a second is not counted.
-            Some(Frequency::Time(time)) => {
-                let seconds = u32::try_from(time.as_secs().max(1)).unwrap_or(u32::MAX);
-                NeedPolicy { seconds, ..NeedPolicy::default() }
-            }
+            Some(Frequency::Time(time)) => NeedPolicy { time, ..NeedPolicy::default() },
             Some(Frequency::Calls(interval)) => NeedPolicy { interval, ..NeedPolicy::default() },
             Some(Frequency::Auto) => NeedPolicy { overhead: SHARE.into(), ..NeedPolicy::default() },
         }
@@ -123,13 +119,16 @@ pub(super) fn check(step: &StepCheck<'_>, source: &str, facts: &FrequencyFacts) 
     let mistake = |message: String, help: &str| step.mistake("every", message, help);
     match facts {
         FrequencyFacts::None { help } => mistake(format!("`every` has no effect with `source: {source}`"), help),
-        FrequencyFacts::Keys { counts_calls, finer } => {
+        FrequencyFacts::Keys { counts_calls, whole_seconds, finer } => {
             if matches!(every, Frequency::Calls(_)) && !counts_calls {
                 let message = format!("`source: {source}` counts no calls");
                 mistake(message, "write a time or `auto`: `every: 10min`");
             }
             if matches!(every, Frequency::Time(time) if time < SHORTEST) {
                 mistake("shorter than 100ms".to_owned(), "write `every: 10min`");
+            }
+            if matches!(every, Frequency::Time(time) if time.subsec_nanos() > 0) && *whole_seconds {
+                mistake(format!("`source: {source}` counts whole seconds"), "write `every: 10min`");
             }
             for key in *finer {
                 let message = format!("`{key}` and `every` set the same");

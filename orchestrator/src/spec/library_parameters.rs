@@ -89,7 +89,7 @@ pub fn of_job(job: LibraryJob<'_>, settings: &Settings, step: &Step) -> (BTreeMa
 fn need_in_force(need: &NeedPolicy, path: &str) -> Option<String> {
     match path {
         "checkpoint.need.interval" => Some(need.interval.to_string()),
-        "checkpoint.need.seconds" => Some(need.seconds.to_string()),
+        "checkpoint.need.seconds" => Some(need.time.as_secs().to_string()),
         "checkpoint.need.overhead" => Some(need.overhead.to_string()),
         _ => None,
     }

@@ -251,6 +251,8 @@ pub enum FrequencyFacts {
     Keys {
         /// The program asks whether a checkpoint is due: calls can be counted.
         counts_calls: bool,
+        /// Parts of a second are not counted.
+        whole_seconds: bool,
         /// The keys of `checkpoint:` that set the same.
         finer: &'static [&'static str],
     },

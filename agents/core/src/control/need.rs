@@ -14,7 +14,7 @@ pub enum NeedReason {
     /// The number of calls.
     Interval,
     /// The time since the last one.
-    Seconds,
+    Time,
     /// The share of the time that checkpoints take.
     Overhead,
     /// No condition is set: the application decides alone.
@@ -37,21 +37,21 @@ impl Need {
         Need { policy, calls: 0, checkpoints: 0, spent: Duration::ZERO, last_end: init_end }
     }
 
-    /// One call of the application: why a checkpoint is due now, or `None`. Seconds and overhead remain due until a
+    /// One call of the application: why a checkpoint is due now, or `None`. Time and overhead remain due until a
     /// checkpoint is taken; the interval counts calls, whether or not a checkpoint follows.
     pub fn ask(&mut self, now: Duration, halt: bool) -> Option<NeedReason> {
         self.calls += 1;
-        let NeedPolicy { interval, seconds, overhead } = self.policy;
+        let NeedPolicy { interval, time, overhead } = self.policy;
         let since = now.saturating_sub(self.last_end);
         if halt {
             Some(NeedReason::Halt)
         } else if interval > 0 && self.calls.is_multiple_of(u64::from(interval)) {
             Some(NeedReason::Interval)
-        } else if seconds > 0 && since.as_secs() >= u64::from(seconds) {
-            Some(NeedReason::Seconds)
+        } else if !time.is_zero() && since >= time {
+            Some(NeedReason::Time)
         } else if overhead > 0.0 && self.share(since).is_none_or(|share| share < overhead) {
             Some(NeedReason::Overhead)
-        } else if interval == 0 && seconds == 0 && overhead <= 0.0 {
+        } else if interval == 0 && time.is_zero() && overhead <= 0.0 {
             Some(NeedReason::Always)
         } else {
             None
@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_counted_from_init_and_then_from_the_last_checkpoint() {
-        let mut need = Need::new(NeedPolicy { seconds: 10, ..NeedPolicy::default() }, at(500));
+    fn time_is_counted_from_init_and_then_from_the_last_checkpoint() {
+        let mut need = Need::new(NeedPolicy { time: at(10_000), ..NeedPolicy::default() }, at(500));
         assert_eq!(need.ask(at(10_499), false), None);
-        assert_eq!(need.ask(at(10_500), false), Some(NeedReason::Seconds));
-        assert_eq!(need.ask(at(10_600), false), Some(NeedReason::Seconds), "until one is taken");
+        assert_eq!(need.ask(at(10_500), false), Some(NeedReason::Time));
+        assert_eq!(need.ask(at(10_600), false), Some(NeedReason::Time), "until one is taken");
         need.checkpoint_taken(at(10_600), at(12_000));
         assert_eq!(need.ask(at(21_999), false), None);
-        assert_eq!(need.ask(at(22_000), false), Some(NeedReason::Seconds));
+        assert_eq!(need.ask(at(22_000), false), Some(NeedReason::Time));
     }
 
     #[test]

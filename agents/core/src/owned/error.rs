@@ -215,6 +215,11 @@ impl OwnedError {
         self.system().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
+    /// True if a directory could not be removed because something is in it.
+    pub(super) fn is_not_empty(&self) -> bool {
+        self.system().is_some_and(|error| error.kind() == io::ErrorKind::DirectoryNotEmpty)
+    }
+
     /// What was found; `None` if it does not exist.
     pub fn if_there<T>(found: Result<T>) -> Result<Option<T>> {
         match found {

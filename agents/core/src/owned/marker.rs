@@ -24,6 +24,8 @@ pub const MARKER_FILE: &str = ".holdfast-marker";
 const RANDOM_BYTES: usize = 8;
 /// The version of the file.
 const VERSION: u32 = 1;
+/// How often a directory is emptied that others write into while it is removed.
+const ATTEMPTS: u32 = 20;
 /// Larger files are no markers.
 const LARGEST: u64 = 32 << 10;
 
@@ -115,11 +117,21 @@ impl Base {
         self.remove_opened(name, &directory)
     }
 
+    /// What another process or thread writes into it meanwhile is removed, too.
     fn remove_opened(&self, name: &OsStr, directory: &OwnedDirectory) -> Result<bool> {
-        remove::contents(directory, directory.path(), MARKER_FILE)?;
-        match unlinkat(self, name, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => Ok(true),
-            Err(errno) => Err(OwnedError::io("remove", &self.path().join(name))(errno)),
+        let mut left = ATTEMPTS;
+        loop {
+            let removed = remove::contents(directory, directory.path(), MARKER_FILE).and_then(|()| {
+                match unlinkat(self, name, AtFlags::REMOVEDIR) {
+                    Ok(()) | Err(Errno::NOENT) => Ok(true),
+                    Err(errno) => Err(OwnedError::io("remove", &self.path().join(name))(errno)),
+                }
+            });
+            left -= 1;
+            match removed {
+                Err(error) if error.is_not_empty() && left > 0 => std::thread::yield_now(),
+                removed => return removed,
+            }
         }
     }
 }

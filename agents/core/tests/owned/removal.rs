@@ -88,6 +88,23 @@ fn a_directory_of_another_user_in_the_tree_is_not_entered() {
 }
 
 #[test]
+fn what_is_written_into_the_tree_meanwhile_is_removed_too() {
+    let (base, shared) = with_tree(Some(&OURS));
+    let name = |number: u32| base.path().join(format!("tree/a/file.{number}"));
+    (0..10_000).for_each(|number| fs::write(name(number), "").unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut written = 10_000..;
+            while fs::write(name(written.next().unwrap()), "").is_ok() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        assert!(shared.remove_tree("tree", Access::Private, &OURS).unwrap());
+    });
+    assert!(!base.path().join("tree").exists());
+}
+
+#[test]
 fn a_tree_that_is_too_deep_is_refused_without_using_up_descriptors() {
     let (base, shared) = with_tree(Some(&OURS));
     let deep: std::path::PathBuf = std::iter::repeat_n("d", 200).collect();

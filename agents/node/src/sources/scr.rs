@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_checkpoint_is_due_after_its_interval_and_at_a_halt() {
         let at = Duration::from_secs;
-        let mut schedule = Schedule::new(NeedPolicy { interval: 0, seconds: 60, overhead: 0.0 }, None);
+        let mut schedule = Schedule::new(NeedPolicy { interval: 0, time: at(60), overhead: 0.0 }, None);
         schedule.computing_begins(at(10));
         assert!(!schedule.is_due(at(69), false));
         assert!(schedule.is_due(at(69), true), "the last one before a halt");

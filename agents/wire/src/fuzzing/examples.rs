@@ -345,7 +345,7 @@ pub fn settings(prefix: &Path) -> Settings {
         },
         crc: CrcPolicy { on_copy: CrcOnCopy::Always, on_flush: true, on_restart: true, on_delete: true },
         source: SourceName("scr".to_owned()),
-        need: NeedPolicy { interval: 1, seconds: 60, overhead: 0.5 },
+        need: NeedPolicy { interval: 1, time: Duration::from_secs(60), overhead: 0.5 },
         schedule: Some(CheckpointSchedule::Every(Duration::from_secs(600))),
         mtbf: Some(Duration::from_secs(43_200)),
         variables: VariablesPolicy::default(),

@@ -12,7 +12,7 @@ use super::world::{World, disk_full};
 fn world(source: &str) -> World {
     World::begun_with(|plan| {
         plan.settings.source = SourceName(source.to_owned());
-        plan.settings.need.seconds = 1000;
+        plan.settings.need.time = Duration::from_secs(1000);
         plan.settings.schedule = Some(CheckpointSchedule::Every(Duration::from_secs(600)));
     })
 }
