@@ -32,14 +32,14 @@ use crate::directories::kept;
 use crate::directories::paths::Paths;
 use crate::report::usage::{self, NodeUsage};
 
-/// How long memory and load are cached.
-const USAGE_CACHED: Duration = Duration::from_secs(2);
+/// How long memory and load are cached. The kernel renews its load averages as often.
+const USAGE_CACHED: Duration = Duration::from_secs(5);
 /// A quantity counts as unchanged if it differs from the published one by less than one part in this.
 const NOISE: u64 = 16;
 /// Load averages below this count as equal.
 const NO_LOAD: f64 = 0.5;
 /// How long the state of the directories is cached, unless the time limit of a check is shorter.
-const DIRECTORIES_CACHED: Duration = Duration::from_secs(3);
+const DIRECTORIES_CACHED: Duration = Duration::from_secs(5);
 /// The state of the device is read when a check has taken this long.
 const CHECK_IS_SLOW: Duration = Duration::from_millis(50);
 /// A directory is faulty after this many time limits even if its device works.
