@@ -142,7 +142,8 @@ fn command_gets_the_document_and_a_recipient_that_is_not_reached_changes_nothing
     let hangs = "{command: [sleep, \"1000\"], events: [finished], time_limit: 1s}";
     let entries = format!("[{{command: [sh, -c, {script:?}]}}, {fails}, {hangs}]");
     let job = Job::new(world, 1).faults("{node: 1, after_checkpoint: 2}").top(&format!("notify: {entries}"));
-    let ran = job.run_to_result();
+    let job = job.holding_after(3);
+    let ran = job.finishes(job.start_to_event("failure_explained"));
     let all = fs::read_to_string(world.path("all")).unwrap();
     let documents: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<_> = documents.iter().map(|document| document["notification"].as_str().unwrap()).collect();

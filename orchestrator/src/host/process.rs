@@ -20,7 +20,8 @@ pub fn runs_as(pid: u32, role: &str) -> bool {
     arguments(pid).first().is_some_and(|first| first == role)
 }
 
-/// True if the process is this program in the given role, with this file as its argument.
+/// True if the process is this program in the given role, with this file as its argument. One that was spawned just now
+/// has to be [executed](await_execution) first.
 pub fn runs_as_with(pid: u32, role: &str, file: &Path) -> bool {
     let arguments = arguments(pid);
     arguments.len() >= 2 && arguments[0] == role && Path::new(&arguments[1]) == file
@@ -58,12 +59,17 @@ fn is_being_executed(pid: u32) -> bool {
     is_alive(pid) && (words_now.is_empty() || (is_child() && words_now == words(own)))
 }
 
-/// Kills an agent and waits up to `patience` for its end; true if it has ended. Any other process is left alone.
-pub fn kill_agent(pid: u32, patience: Duration) -> bool {
+/// Waits up to `patience` until a process that was spawned just now has the words of its program.
+pub fn await_execution(pid: u32, patience: Duration) {
     let begun = Instant::now();
     while is_being_executed(pid) && begun.elapsed() < patience {
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Kills an agent and waits up to `patience` for its end; true if it has ended. Any other process is left alone.
+pub fn kill_agent(pid: u32, patience: Duration) -> bool {
+    await_execution(pid, patience);
     if !runs_as(pid, "agent") {
         return true;
     }

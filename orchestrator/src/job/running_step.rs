@@ -174,6 +174,7 @@ pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, mut ranks: Vec<u
 /// Ends a supervisor, which kills its ranks. True if it ended in time; otherwise it is killed.
 fn end_supervisor(directory: &Path, pid: u32) -> bool {
     // Identified by its plan and not by its lock, which it has not taken yet while it begins.
+    process::await_execution(pid, CANCEL_WITHIN);
     if !process::runs_as_with(pid, "step", &StepPlan::path_in(directory)) {
         return false;
     }

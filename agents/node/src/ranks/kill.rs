@@ -80,6 +80,14 @@ impl Ranks {
         self.open(generation).into_iter().filter(|(_, process)| process.kill().is_ok()).collect()
     }
 
+    /// Sends SIGSTOP to the node's ranks of the generation and older ones. Those that are connected are stopped before
+    /// the others are looked for, which takes a while on a node with many processes.
+    pub fn stop_now(&self, generation: Generation) {
+        let stop = |process: &Process| drop(process.stop());
+        self.processes(generation).into_iter().filter_map(Process::open).for_each(|process| stop(&process));
+        self.open(generation).iter().for_each(|(_, process)| stop(process));
+    }
+
     /// The node's processes of the generation and older ones: those of ranks and of launchers.
     pub fn open(&self, generation: Generation) -> Vec<(u32, Process)> {
         let mut pids: BTreeSet<u32> = self.processes(generation).into_iter().collect();

@@ -67,9 +67,7 @@ pub(super) fn inject(collectives: &Collectives, fault: NodeFault) -> Result<(), 
 fn lose_node(collectives: &Collectives) {
     let agent = &collectives.agent;
     agent.failing.store(true, Ordering::Relaxed);
-    for (_, process) in agent.ranks.open(ALL) {
-        let _ = process.stop();
-    }
+    agent.ranks.stop_now(ALL);
     if let Err(error) = claim::remove(&agent.paths, collectives.cache_bases().into_iter()) {
         tracing::warn!(%error, "directories_not_removed");
     }
