@@ -212,8 +212,8 @@ impl Ranks {
         }
     }
 
-    /// A function that ends the ranks of a generation, for a thread that may block: it takes two seconds at most, or as
-    /// long as the file system does. `None` if they have ended, or are still being launched.
+    /// A function that ends the ranks of a generation, for a thread that may block: for as long as
+    /// [`RunningStep::canceller`], or as the file system does. `None` if they have ended, or are still being launched.
     pub(super) fn canceller(&self, generation: Generation) -> Option<Box<dyn FnOnce() + Send>> {
         if self.pending.as_ref().is_some_and(|pending| pending.generation == generation) {
             return None;

@@ -23,7 +23,8 @@ use crate::launch::{StepEvent, StepPlan, registry};
 const CHECK_EVERY: Duration = Duration::from_millis(10);
 /// The output is read once in this many reads of the events.
 const CHECKS_AN_OUTPUT: u32 = 5;
-/// A supervisor that has not killed its ranks within this after the request is killed.
+/// A supervisor that has not killed its ranks within this after the request is killed; it is awaited as long if it is
+/// not executed yet.
 const CANCEL_WITHIN: Duration = Duration::from_secs(2);
 
 /// A report of the thread.
@@ -95,7 +96,8 @@ impl RunningStep {
     }
 
     /// Ends the step: sends the supervisor SIGTERM, upon which it kills its ranks; without a supervisor, kills the
-    /// ranks. Blocks for at most two seconds, in a thread of its own.
+    /// ranks. Blocks for at most two seconds, and as long before if the supervisor is not executed yet: in a thread of
+    /// its own.
     pub fn canceller(&self) -> impl FnOnce() + Send + 'static {
         let (directory, job_id) = (self.directory.clone(), self.job_id.clone());
         let (supervisor, pids) = (self.processes.supervisor, self.processes.pids());
