@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use crate::job::Job;
 use crate::world::World;
@@ -60,6 +61,23 @@ fn address_serves_the_figures_to_requests_with_the_token(world: &World) {
     assert!(figure(&answer, "holdfast_newest_checkpoint{state=\"protected\"}") >= Some(1.0), "{answer}");
     for wrong in ["", "Authorization: Bearer secre\r\n", "Authorization: Bearer secreT\r\n"] {
         assert!(get(address, wrong).starts_with("HTTP/1.1 401 "));
+    }
+    job.goes_on_to_its_end(running);
+}
+
+#[test(unchecked)]
+fn connection_without_a_request_is_closed_and_others_are_answered_after_it(world: &World) {
+    let address = free_address();
+    let job = Job::new(world, 0).holding_after(2).top(&format!("metrics: {{listen: \"{address}\"}}"));
+    let running = job.reaches(2);
+    // More than are served at a time.
+    let mut silent: Vec<_> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+    assert!(get(address, "").starts_with("HTTP/1.1 200 "));
+    for connection in &mut silent {
+        let mut answer = Vec::new();
+        connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        connection.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, b"");
     }
     job.goes_on_to_its_end(running);
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::pfs;
 use crate::world::{Running, World};
@@ -115,6 +115,30 @@ impl<'a> TwoSteps<'a> {
         assert!(restarted[0]["checkpoint"].is_null(), "{restarted:#?}");
         let complete = self.all("second", "checkpoint_complete");
         assert_eq!(complete[0]["checkpoint"], 1, "{complete:#?}");
+    }
+}
+
+#[test]
+fn recipients_and_figures_have_the_events_of_all_steps(world: &World) {
+    let text = format!(
+        "job: two\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\nmetrics: {{file: two.prom}}\n\
+         notify: [{{command: [sh, -c, 'cat >>all; echo \"$HOLDFAST_STEP\" >>names'], events: [finished]}}]\n\
+         steps:\n\
+         - {{name: first, run: {{command: ['true']}}, checkpoint: {{source: none}}}}\n\
+         - {{name: second, run: {{command: ['false']}}, checkpoint: {{source: none}}, relaunch: {{attempts: 0}}}}\n",
+        world.prefix(),
+    );
+    world.start_spec(&text).end();
+    assert_eq!(fs::read_to_string(world.path("names")).unwrap(), "first\nsecond\n");
+    let all = fs::read_to_string(world.path("all")).unwrap();
+    let documents: Vec<Value> = serde_json::Deserializer::from_str(&all).into_iter().map(Result::unwrap).collect();
+    let steps: Vec<_> = documents.iter().map(|document| (&document["step"], &document["event"]["exit_code"])).collect();
+    let second = world.events_of(&world.prefix().join("second")).pop().unwrap();
+    assert_eq!(steps, [(&json!("first"), &json!(0)), (&json!("second"), &second["exit_code"])]);
+    let figures = fs::read_to_string(world.path("two.prom")).unwrap();
+    for (step, code) in steps {
+        let line = format!("holdfast_job_exit_code{{step={step}}} {code}\n");
+        assert!(figures.contains(&line), "{line}{figures}");
     }
 }
 

@@ -13,7 +13,7 @@ use super::cost::Costs;
 use super::reason::DrainResult;
 use super::vocabulary::LogEvent;
 
-/// The figures of a job: of each step that runs beside others, by its name, or of the job.
+/// The figures of a job: of each of several steps, by its name, or of the job.
 #[derive(Clone, Debug)]
 pub struct JobMetrics {
     job: String,

@@ -59,7 +59,7 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
     let began = Instant::now();
     let mut shell = JobShell::begin(options)?;
     let spec = shell.spec;
-    shell.metrics = MetricsService::start(&spec.job, &spec.metrics).await?;
+    shell.observers.metrics = MetricsService::start(&spec.job, &spec.metrics).await?;
     restart_choice::check(spec, options.again, &options.restart)?;
     step_names::write(spec, &shell.prefix)?;
     let earlier = EarlierSteps::read(spec, options.again)?;
@@ -124,7 +124,7 @@ impl<'job> JobDriver<'job> {
         let prefix = start::make_prefix(&step.prefix)?;
         // In a job of several steps, each has a prefix directory of its own, and commands find the job by its lock.
         let lock = (spec.steps.len() > 1).then(|| JobLock::take(&prefix, spec.group_access)).transpose()?;
-        let mut reporter = self.shell.reporter(&prefix)?;
+        let mut reporter = self.shell.reporter(&prefix, Some(step))?;
         let all: Vec<&Prepared> =
             iter::once(&prepared).chain(self.pending.values().map(|step| &step.prepared)).collect();
         let opening = Opening { spec, step, again: self.shell.again, restart: self.shell.restart, prefix: &prefix };
@@ -173,7 +173,7 @@ impl<'job> JobDriver<'job> {
             false => self.schedule.begin_next().and_then(|next| self.pending.remove(&next)),
         };
         let next = match next {
-            Some(next) => hand_over(&mut driver, next, self.shell.restart).await.map(Some),
+            Some(next) => hand_over(&mut driver, next, self.shell.restart, &self.shell.observers).await.map(Some),
             None => Ok(None),
         };
         match &next {

@@ -9,6 +9,7 @@ use super::error::RunError;
 use super::preflight::Prepared;
 use super::reporter::Reporter;
 use super::restart_choice::RestartChoice;
+use super::shell::Observers;
 use super::state::{JobState, Stage};
 use super::state_file::JobLock;
 use super::step::StepDriver;
@@ -46,13 +47,14 @@ pub(super) async fn hand_over<'job>(
     driver: &mut StepDriver<'_>,
     next: NextStep<'job>,
     restart: &RestartChoice,
+    observers: &Observers,
 ) -> Result<OpenedStep<'job>, RunError> {
     let NextStep { at, step, prepared } = next;
     let (path, job, group_access) = (step.prefix.clone(), driver.spec.job.clone(), driver.spec.group_access);
     let log_access = driver.spec.log_access();
     let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&path, &job, group_access, log_access)));
     let OpenedPrefix { prefix, lock, event_log, left } = opened.await?;
-    let mut reporter = Reporter::new(event_log, driver.reporter.screen.clone());
+    let mut reporter = observers.reporter(event_log, driver.reporter.screen.clone(), Some(step));
     let former = &driver.record.state;
     let state = match left {
         // The orchestrator that began it died before it recorded the end of the former step.

@@ -18,9 +18,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::Timestamp;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq as _;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use super::reporter::EventSink;
 use super::secret_file::{self, SecretFileError};
@@ -31,6 +35,12 @@ use crate::spec;
 const WRITTEN_EVERY: Duration = Duration::from_secs(5);
 /// Time limit for the last write.
 const ENDED_WITHIN: Duration = Duration::from_secs(3);
+/// Connections at a time: they take descriptors, which the connections to agents need. Others wait.
+const CONNECTIONS: usize = 32;
+/// Time limit for a request and its answer.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+/// The pause after a connection that could not be accepted, for instance for lack of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The content type of the text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -81,9 +91,8 @@ impl MetricsService {
         Ok(Some(MetricsService { events: Some(events), ended, serving }))
     }
 
-    /// For the reporter of a job, or of a step that runs beside others.
-    pub(super) fn sink(&self, step: Option<&str>) -> Option<EventSink> {
-        let step: Option<Arc<str>> = step.map(Into::into);
+    /// For the reporter of a job, or of a step of several.
+    pub(super) fn sink(&self, step: Option<Arc<str>>) -> Option<EventSink> {
         let events = self.events.clone()?;
         // The thread ends with the job only.
         Some(Box::new(move |time: Timestamp, event: &LogEvent| drop(events.send((step.clone(), time, event.clone())))))
@@ -146,9 +155,28 @@ async fn serve(
     let authorization = token_file.map(|path| secret_file::authorization("metrics.token_file", &path)).transpose()?;
     let listener = TcpListener::bind(address).await.map_err(|source| MetricsError::Listen { address, source })?;
     let router = Router::new().route("/metrics", get(answer)).with_state(Served { metrics, authorization });
+    let router = TowerToHyperService::new(router);
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
     Ok(tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
-            tracing::warn!(%error, "the metrics are not served any more");
+        // Never closed.
+        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection for the metrics is not accepted");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            // One request each, so that none is cut off that comes later over the same connection.
+            let mut http = http1::Builder::new();
+            http.keep_alive(false);
+            let connection = http.serve_connection(TokioIo::new(stream), router.clone());
+            tokio::spawn(async move {
+                // Who is late or breaks off asks again.
+                let _ = tokio::time::timeout(ANSWERED_WITHIN, connection).await;
+                drop(place);
+            });
         }
     }))
 }

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_model::{Generation, Timestamp};
+use holdfast_wire::environment;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Url};
 use serde::Serialize;
@@ -41,6 +43,7 @@ pub enum NotifyError {
 #[derive(Clone, Debug)]
 struct Report {
     kind: NotifiedEvent,
+    step: Option<Arc<str>>,
     time: Timestamp,
     event: LogEvent,
 }
@@ -85,8 +88,8 @@ impl Notifier {
         Ok(notifier)
     }
 
-    /// For a reporter; `None` without recipients.
-    pub(super) fn sink(&self) -> Option<EventSink> {
+    /// For the reporter of a job, or of a step of several; `None` without recipients.
+    pub(super) fn sink(&self, step: Option<Arc<str>>) -> Option<EventSink> {
         let each =
             self.recipients.iter().filter_map(|running| Some((running.events.clone(), running.reports.clone()?)));
         let each: Vec<(Vec<NotifiedEvent>, Sender<Report>)> = each.collect();
@@ -94,7 +97,7 @@ impl Notifier {
             let Some(kind) = kind(event) else { return };
             for (_, reports) in each.iter().filter(|(events, _)| events.contains(&kind)) {
                 // A thread ends with the job only.
-                let _ = reports.send(Report { kind, time, event: event.clone() });
+                let _ = reports.send(Report { kind, step: step.clone(), time, event: event.clone() });
             }
         };
         (!self.recipients.is_empty()).then(|| Box::new(add) as EventSink)
@@ -141,6 +144,9 @@ struct Document<'a, E> {
     version: u32,
     notification: &'static str,
     prefix: &'a Path,
+    /// In a job of several steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<&'a str>,
     text: &'a str,
     /// As in the event log.
     event: E,
@@ -193,12 +199,13 @@ impl Route {
         match self {
             Route::Webhook { url, client } => post::post(client, url, body),
             Route::Command(command) => {
-                let variable = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
-                let environment = BTreeMap::from([
-                    variable("HOLDFAST_NOTIFICATION", report.kind.keyword()),
-                    variable("HOLDFAST_TEXT", text),
+                let variable = |name: &str, value: Option<&str>| (name.to_owned(), value.map(str::to_owned));
+                let variables = BTreeMap::from([
+                    variable("HOLDFAST_NOTIFICATION", Some(report.kind.keyword())),
+                    variable(environment::STEP, report.step.as_deref()),
+                    variable("HOLDFAST_TEXT", Some(text)),
                 ]);
-                run(command, &environment, body, within).map_err(|reason| Undelivered { reason, again: false })
+                run(command, &variables, body, within).map_err(|reason| Undelivered { reason, again: false })
             }
         }
     }
@@ -229,6 +236,7 @@ fn deliver_all(route: &Route, source: &Source, within: Duration, reports: &Recei
             version: 1,
             notification: report.kind.keyword(),
             prefix: &source.prefix,
+            step: report.step.as_deref(),
             text: &text,
             event: log::line(report.time, &source.job, &report.event),
         };

@@ -20,7 +20,7 @@ use crate::allocation::Allocation;
 use crate::events::{EventLog, LogEvent, RunReport, Screen};
 use crate::exit;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetSettings};
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, Step};
 
 /// Time limit for recording the end of a chain of allocations.
 const END_WITHIN: Duration = Duration::from_secs(10);
@@ -38,6 +38,28 @@ pub struct RunOptions {
     pub screen: Screen,
 }
 
+/// What gets the events of a job besides the event logs and the screen.
+pub(super) struct Observers {
+    pub(super) metrics: Option<MetricsService>,
+    notifier: Notifier,
+    tracer: Option<Tracer>,
+    /// The job has several steps: each is observed under its name.
+    has_steps: bool,
+}
+
+impl Observers {
+    /// For the events of a step, or of the job.
+    pub(super) fn reporter(&self, event_log: Option<EventLog>, screen: Screen, step: Option<&Step>) -> Reporter {
+        let step = step.filter(|_| self.has_steps).map(|step| Arc::from(step.name.as_str()));
+        let metrics = self.metrics.as_ref().and_then(|metrics| metrics.sink(step.clone()));
+        let notifier = self.notifier.sink(step.clone());
+        let traces = self.tracer.as_ref().and_then(|tracer| tracer.sink(step));
+        let mut reporter = Reporter::new(event_log, screen);
+        reporter.sinks = metrics.into_iter().chain(notifier).chain(traces).collect();
+        reporter
+    }
+}
+
 /// A job from its beginning to its end. While it exists, signals do not end the process.
 pub(super) struct JobShell<'job> {
     pub(super) spec: &'job JobSpec,
@@ -51,9 +73,7 @@ pub(super) struct JobShell<'job> {
     pub(super) allocation_id: Option<String>,
     /// A step was finished, a generation made progress, or a copy of a pair was awake.
     pub(super) made_progress: bool,
-    pub(super) metrics: Option<MetricsService>,
-    notifier: Notifier,
-    tracer: Option<Tracer>,
+    pub(super) observers: Observers,
     /// The lock of the prefix directory.
     _lock: JobLock,
 }
@@ -78,30 +98,23 @@ impl<'job> JobShell<'job> {
             signals,
             allocation_id: None,
             made_progress: false,
-            metrics: None,
-            notifier,
-            tracer: Tracer::start(&spec.job),
+            observers: Observers {
+                metrics: None,
+                notifier,
+                tracer: Tracer::start(&spec.job),
+                has_steps: spec.steps.len() > 1,
+            },
         })
     }
 
-    /// The event log of a prefix directory, if one is written, and the screen.
+    /// The event log of a prefix directory, if one is written, and the screen; of a step, or of the job.
     ///
     /// # Errors
     /// The log cannot be opened.
-    pub(super) fn reporter(&self, prefix: &Path) -> Result<Reporter, RunError> {
+    pub(super) fn reporter(&self, prefix: &Path, step: Option<&Step>) -> Result<Reporter, RunError> {
         let event_log = EventLog::in_state_of(prefix, &self.spec.job, self.spec.log_access())
             .map_err(RunError::io("open the event log"))?;
-        Ok(self.reporter_with(event_log, None))
-    }
-
-    /// This event log, and the screen; of a `step` that runs beside others, or of the job.
-    pub(super) fn reporter_with(&self, event_log: Option<EventLog>, step: Option<&str>) -> Reporter {
-        let screen = step.map_or_else(|| self.screen.clone(), |step| self.screen.of_step(step));
-        let mut reporter = Reporter::new(event_log, screen);
-        let metrics = self.metrics.as_ref().and_then(|metrics| metrics.sink(step));
-        let traces = self.tracer.as_ref().and_then(|tracer| tracer.sink(step));
-        reporter.sinks = metrics.into_iter().chain(self.notifier.sink()).chain(traces).collect();
-        reporter
+        Ok(self.observers.reporter(event_log, self.screen.clone(), step))
     }
 
     /// The supervisor of the agents on the nodes of the job.
@@ -149,7 +162,7 @@ impl<'job> JobShell<'job> {
             }
             Err(error) => (LogEvent::RequeueFailed { reason: error.to_string() }, Some(error)),
         };
-        match self.reporter(&self.prefix) {
+        match self.reporter(&self.prefix, None) {
             Ok(mut reporter) => reporter.emit(event),
             Err(error) => {
                 tracing::warn!(%error, "the event log cannot be written");

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -178,7 +178,7 @@ pub(super) async fn run<'job>(
     drop(running);
     let (allocation, first_state) = (steps.allocation, steps.first);
     shell.made_progress |= outcome.made_progress;
-    let mut reporter = shell.reporter(&shell.prefix)?;
+    let mut reporter = shell.reporter(&shell.prefix, None)?;
     fault_injection::report_missed(&mut faults.lock(), &*allocation, &mut reporter);
     // Also those of a step that could not be continued.
     let has_nodes = |step: &Step| standalone::has_nodes_of(&step.prefix, &first_state);
@@ -289,9 +289,7 @@ impl<'job> SideBySide<'_, 'job> {
                 agents = shell.supervisor(&self.allocation, &opened.state, self.clock)?;
                 self.faults.lock().lost_nodes().into_iter().for_each(|node| agents.node_lost(node));
             }
-            opened.reporter = shell.reporter_with(opened.reporter.event_log.take(), Some(&opened.step.name));
-            let began = start::beginning(&opened.state, &opened.prefix);
-            opened.reporter.sinks.iter_mut().for_each(|add| add(SystemTime::now().into(), &began));
+            opened.reporter.screen = screen.clone();
         }
         let setup = StepSetup {
             spec: shell.spec,
@@ -332,7 +330,7 @@ impl<'job> SideBySide<'_, 'job> {
             (step.prefix.clone(), spec.job.clone(), spec.group_access, spec.log_access());
         let opened = on_thread(move || OpenedPrefix::open(&path, &job, group_access, log));
         let OpenedPrefix { prefix, lock, event_log, mut left } = signals.or(opened).await?;
-        let mut reporter = shell.reporter_with(event_log, Some(&step.name));
+        let mut reporter = shell.observers.reporter(event_log, shell.screen.of_step(&step.name), Some(step));
         let fits = *shell.restart == RestartChoice::Newest;
         if let Some(kept) =
             left.take_if(|state| matches!(state.stage, Stage::Kept { .. }) && state.has_same_nodes(&self.first))

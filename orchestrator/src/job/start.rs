@@ -209,17 +209,12 @@ pub(super) fn state_of_step(
 
 /// Reports the beginning of a step.
 pub(super) fn announce(state: &JobState, prefix: &Path, reporter: &mut Reporter) {
-    reporter.emit(beginning(state, prefix));
-}
-
-/// The event of the beginning of a step.
-pub(super) fn beginning(state: &JobState, prefix: &Path) -> LogEvent {
-    LogEvent::JobStarted {
+    reporter.emit(LogEvent::JobStarted {
         job_id: state.agents.job_id.clone(),
         nodes: state.allocation.nodes().to_vec(),
         prefix: prefix.to_owned(),
         virtual_nodes: state.allocation.has_virtual_nodes(),
-    }
+    });
 }
 
 /// Renames the directory with the output of an earlier job's generations by that job's id.

@@ -130,7 +130,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The step that it is of, where steps run side by side; and the event.
+/// The step that it is of, in a job of several; and the event.
 type StepEvent = (Option<Arc<str>>, Timestamp, LogEvent);
 
 /// The thread that delivers spans.
@@ -173,10 +173,9 @@ impl Tracer {
         }
     }
 
-    /// For the reporter of a job, or of a step that runs beside others.
-    pub(super) fn sink(&self, step: Option<&str>) -> Option<EventSink> {
+    /// For the reporter of a job, or of a step of several.
+    pub(super) fn sink(&self, step: Option<Arc<str>>) -> Option<EventSink> {
         let events = self.events.clone()?;
-        let step: Option<Arc<str>> = step.map(Into::into);
         Some(Box::new(move |time: Timestamp, event: &LogEvent| {
             if Spans::counts(event) {
                 // The thread ends with the job only.
@@ -195,7 +194,7 @@ impl Drop for Tracer {
     }
 }
 
-/// A trace that has not ended: that of the job, or of a step that runs beside others.
+/// A trace that has not ended: that of the job, or of a step of several.
 struct Trace {
     id: u128,
     spans: Spans,

@@ -77,7 +77,7 @@ pub async fn run(options: &RunOptions, replicated: &Replicated) -> Result<RunRep
         let job_id = earlier.agents.job_id;
         return Ok(report(spec, &prefix, (job_id, outcome, exit::FINISHED), Vec::new(), began));
     }
-    let mut reporter = shell.reporter(&prefix)?;
+    let mut reporter = shell.reporter(&prefix, None)?;
     let from = (&*prefix, &options.restart);
     let opened = opening::open(spec, replicated, &prepared, from, (&mut reporter, &mut shell.signals)).await;
     let ended = match opened {
