@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::advice::{IntervalAdvice, LevelCosts};
+use super::failure_sign::FailureSign;
 use super::reason::{DrainResult, EndCause};
 use super::vocabulary::LogEvent;
 use crate::spec::quantity::whole_millis;
@@ -92,16 +93,13 @@ impl Costs {
     /// Counts an event. Returns whether checkpoints have begun to take more than `share` percent of the time, once.
     pub fn add(&mut self, time: Timestamp, event: &LogEvent, share: Option<u8>) -> Option<LogEvent> {
         self.last = self.last.max(time);
+        match FailureSign::of(time, event) {
+            Some(FailureSign::Since(time)) => self.seems_failed(time),
+            Some(FailureSign::Dismissed) => self.sign = None,
+            None => {}
+        }
         match event {
             LogEvent::JobStarted { .. } => *self = Costs { began: Some(time), last: time, ..Costs::default() },
-            LogEvent::AgentSilent { millis, .. } => {
-                self.seems_failed(Timestamp::from_millis(time.millis().saturating_sub_unsigned(*millis)));
-            }
-            LogEvent::AgentLost { .. }
-            | LogEvent::NodeDown { .. }
-            | LogEvent::RankFailed { .. }
-            | LogEvent::HangSuspected { .. } => self.seems_failed(time),
-            LogEvent::AgentAnswers { .. } => self.sign = None,
             LogEvent::FailuresExpected { mtbf_ms, given, .. } => {
                 self.given = given.then(|| Duration::from_millis(*mtbf_ms));
             }
@@ -131,7 +129,6 @@ impl Costs {
                 let saved = Saved { work: self.work_until(time), begun: time };
                 self.checkpoints.entry(*checkpoint).or_insert(saved);
                 self.complete += 1;
-                self.sign = None;
             }
             AgentEvent::CheckpointProtected { checkpoint, .. } => self.protected = Some(*checkpoint),
             AgentEvent::CheckpointFailed { checkpoint, reason, ended: false, .. } => {
@@ -412,6 +409,16 @@ mod tests {
         // Of checkpoint 1 the 20 s before it, and 10 s after the restart.
         assert_eq!(job.cost(140).lost, seconds(20 + 45 + 30));
         assert_eq!(job.cost(140).protected, None);
+    }
+
+    #[test]
+    fn a_hang_that_was_none_delays_no_detection() {
+        let mut job = Job::began();
+        job.restarts(10, None);
+        job.at(20, "hang_suspected", json!({}));
+        job.at(21, "hang_dismissed", json!({}));
+        job.fails(50);
+        assert_eq!(job.cost(60).detection, seconds(3));
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod advice;
 mod cost;
 #[cfg(test)]
 mod documentation;
+mod failure_sign;
 mod failures;
 mod fields;
 #[cfg(test)]
@@ -34,6 +35,7 @@ mod wait;
 
 pub use advice::{IntervalAdvice, LevelAdvice};
 pub use cost::{Cost, Costs};
+pub use failure_sign::FailureSign;
 pub use failures::{Failure, Failures};
 pub use history::{BackgroundWork, History, PastFlush};
 pub use log::EventLog;

@@ -6,7 +6,7 @@ use holdfast_model::Timestamp;
 use holdfast_wire::agent::AgentEvent;
 use serde::Serialize;
 
-use crate::events::{EndCause, LogEvent};
+use crate::events::{EndCause, FailureSign, LogEvent};
 
 /// What a run is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -73,6 +73,11 @@ pub struct Phases {
 
 impl Phases {
     pub fn add(&mut self, time: Timestamp, event: &LogEvent) {
+        match FailureSign::of(time, event) {
+            Some(FailureSign::Since(time)) => self.seems_failed(time),
+            Some(FailureSign::Dismissed) => self.was_no_failure(),
+            None => {}
+        }
         match event {
             LogEvent::JobStarted { .. } => *self = Phases { present: Some((Phase::Start, time)), ..Phases::default() },
             LogEvent::GenerationLaunched { .. } if self.silent => self.enter(Phase::Computing, time),
@@ -86,26 +91,14 @@ impl Phases {
                 self.silent = true;
                 self.computed_from_launch();
             }
-            LogEvent::AgentSilent { millis, .. } => {
-                self.seems_failed(Timestamp::from_millis(time.millis().saturating_sub_unsigned(*millis)));
-            }
-            LogEvent::AgentLost { .. }
-            | LogEvent::NodeDown { .. }
-            | LogEvent::RankFailed { .. }
-            | LogEvent::HangSuspected { .. } => self.seems_failed(time),
-            LogEvent::AgentAnswers { .. } | LogEvent::HangDismissed { .. } => self.was_no_failure(),
             LogEvent::GenerationEnding { .. } => self.enter(Phase::Relaunch, time),
             LogEvent::GenerationEnded { cause, .. } => self.generation_ends(time, cause),
             LogEvent::Stopping { .. } => self.enter(Phase::Drain, time),
             LogEvent::Drained { .. } => self.close(time),
-            LogEvent::Agent(report) => match &report.event {
-                AgentEvent::Restarted { .. } => {
-                    self.launched = None;
-                    self.enter(Phase::Computing, time);
-                }
-                AgentEvent::CheckpointComplete { .. } => self.was_no_failure(),
-                _ => {}
-            },
+            LogEvent::Agent(report) if matches!(report.event, AgentEvent::Restarted { .. }) => {
+                self.launched = None;
+                self.enter(Phase::Computing, time);
+            }
             _ => {}
         }
     }
