@@ -1,6 +1,7 @@
 //! Jobs of `sbatch --requeue=expedite`: Slurm runs them again after each exit code but 0, and older versions do not
 //! have the option.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -64,9 +65,12 @@ fn job_that_cannot_continue_is_not_run_again_by_slurm(world: &World) {
     assert_eq!(called(world), [UPDATE]);
 
     // Nor its command line.
-    let run = in_slurm(world, world.holdfast(["run".as_ref(), "--no-such-option".as_ref(), spec.as_os_str()]));
-    world.run(run).with_code(64).prints(&["would run this job again after exit code 64", PREVENTED]);
-    assert_eq!(called(world), [UPDATE]);
+    for command in [&["run"][..], &["--verbose", "run"]] {
+        let words = command.iter().chain(&["--no-such-option"]).map(OsStr::new).chain([spec.as_os_str()]);
+        let run = in_slurm(world, world.holdfast(words.collect::<Vec<_>>()));
+        world.run(run).with_code(64).prints(&["would run this job again after exit code 64", PREVENTED]);
+        assert_eq!(called(world), [UPDATE]);
+    }
 
     // A dry run is no run.
     let run = in_slurm(world, world.holdfast(["run".as_ref(), "--dry-run".as_ref(), spec.as_os_str()]));

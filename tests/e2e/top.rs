@@ -193,6 +193,21 @@ fn colours_are_used_unless_no_color_is_set_and_signals_leave_the_terminal_as_it_
 }
 
 #[test(unchecked)]
+fn lines_of_the_internal_log_are_written_after_the_screen(world: &World) {
+    Job::new(world, 0).run(0);
+    let mut shell = world.command("sh");
+    shell.env("HOLDFAST_LOG", "wrong,info");
+    let mut top = Top::start(world, shell);
+    top.shows("finished");
+    top.press("q");
+    top.running.ends_with(0);
+    let screen = String::from_utf8_lossy(&fs::read(world.path("screen")).unwrap()).into_owned();
+    let (left, line) = (screen.rfind("\u{1b}[?1049l").unwrap(), screen.find("HOLDFAST_LOG has no effect").unwrap());
+    assert!(left < line, "{screen:?}");
+    world.assert_nothing_is_left();
+}
+
+#[test(unchecked)]
 fn without_a_terminal_or_a_job_the_remedy_is_named(world: &World) {
     let ran = world.run(world.holdfast(["top", "--prefix", prefix(world)])).with_code(64);
     ran.prints(&["needs a terminal", "`holdfast status --watch`"]);

@@ -71,6 +71,7 @@ pub use run::RunArgs;
 pub use status::StatusArgs;
 pub use step::StepArgs;
 
+use self::runtime::LogOf;
 use crate::exit;
 
 /// Keep a parallel job alive: run, relaunch after node failures, drain, index.
@@ -203,7 +204,7 @@ fn program() -> ExitCode {
         }));
     }
     if let Some((command, arguments)) = compat::called(std::env::args_os()) {
-        let _log = runtime::start_log(false);
+        let _log = runtime::start_log(LogOf::Other);
         return exit::code(compat::go(command, &arguments));
     }
     let (command, style) = match agent::called(std::env::args_os()) {
@@ -212,7 +213,10 @@ fn program() -> ExitCode {
             Ok(Cli { command, global }) => (command, global.style()),
             Err(error) => {
                 let code = usage(&error);
-                if std::env::args_os().nth(1).is_some_and(|command| command == "run") {
+                // Options before the command have no values.
+                let mut words =
+                    std::env::args_os().skip(1).skip_while(|word| word.as_encoded_bytes().starts_with(b"-"));
+                if words.next().is_some_and(|command| command == "run") {
                     run::prevent_rerun(code, None, Style::Human { verbose: false });
                 }
                 return exit::code(code);
@@ -235,7 +239,11 @@ fn parse() -> clap::error::Result<Cli> {
 }
 
 fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
-    let _log = runtime::start_log(matches!(command, Command::Agent(_)));
+    let _log = runtime::start_log(match command {
+        Command::Agent(_) => LogOf::Agent,
+        Command::Top(_) => LogOf::WholeTerminal,
+        _ => LogOf::Other,
+    });
     match command {
         Command::Init(args) => init::run(&args, style),
         Command::Run(args) => run::run(args, style),

@@ -1,10 +1,12 @@
 //! What the commands that talk to agents share: threads, the internal log, the style of the screen.
 
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::Arc;
 use std::task::Poll;
 
 use holdfast_core::workers;
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -25,11 +27,27 @@ const LOG_VARIABLE: &str = "HOLDFAST_LOG";
 /// Lines of the internal log that may wait. Their places take 32 bytes each from the start, whether used or not.
 const LINES_WAITING: usize = 8192;
 
+/// Whose internal log it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogOf {
+    /// It is a file for diagnosing failures, so its default level is more detailed.
+    Agent,
+    /// It draws on the whole terminal: lines that would go there wait until the end.
+    WholeTerminal,
+    Other,
+}
+
+/// The internal log. On drop, what is left is written, for a second at most.
+pub(super) struct Log {
+    // In this order: the worker writes what it still has into the held lines.
+    _worker: WorkerGuard,
+    _held: Option<HeldLines>,
+}
+
 /// Starts the internal log on standard error, with the filter of HOLDFAST_LOG, or else at the level that SCR_DEBUG asks
-/// for. That of an agent is a file for diagnosing failures, so its default level is more detailed. A separate thread
-/// writes the lines and drops them when too many wait, because standard error may be a file on a parallel file system
-/// that hangs. On drop, the guard writes what is left, for a second at most.
-pub(super) fn start_log(agent: bool) -> WorkerGuard {
+/// for. A separate thread writes the lines and drops them when too many wait, because standard error may be a file on a
+/// parallel file system that hangs.
+pub(super) fn start_log(of: LogOf) -> Log {
     let written = std::env::var(LOG_VARIABLE).ok().filter(|text| !text.trim().is_empty());
     let (chosen, mistake) = match written.as_deref().map(filter) {
         Some(Ok(filter)) => (Some(filter), None),
@@ -38,10 +56,17 @@ pub(super) fn start_log(agent: bool) -> WorkerGuard {
     };
     let filter = chosen.unwrap_or_else(|| {
         let debug = Environment::value_of_process("SCR_DEBUG").and_then(|text| value::whole(&text));
-        Targets::new().with_default(level(agent, debug.unwrap_or_default()))
+        Targets::new().with_default(level(of == LogOf::Agent, debug.unwrap_or_default()))
     });
-    let start = || NonBlockingBuilder::default().buffered_lines_limit(LINES_WAITING).finish(io::stderr());
-    let (writer, guard) = workers::start_or_exit(start);
+    let held = (of == LogOf::WholeTerminal && io::stderr().is_terminal()).then(HeldLines::default);
+    let start = || {
+        let builder = NonBlockingBuilder::default().buffered_lines_limit(LINES_WAITING);
+        match &held {
+            None => builder.finish(io::stderr()),
+            Some(held) => builder.finish(held.writer()),
+        }
+    };
+    let (writer, worker) = workers::start_or_exit(start);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false).event_format(LogLines);
     let log = tracing_subscriber::registry().with(lines).with(filter);
     // Fails only if the process has a log already.
@@ -52,7 +77,42 @@ pub(super) fn start_log(agent: bool) -> WorkerGuard {
              `module=level`, such as `holdfast::drain=debug`"
         );
     }
-    guard
+    Log { _worker: worker, _held: held }
+}
+
+/// Lines that are written to standard error on drop, the first ones of too many.
+#[derive(Default)]
+struct HeldLines(Arc<Mutex<Vec<u8>>>);
+
+impl HeldLines {
+    const MOST_BYTES: usize = 64 << 10;
+
+    fn writer(&self) -> HeldWriter {
+        HeldWriter(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for HeldLines {
+    fn drop(&mut self) {
+        // Nothing reports that the log cannot be written.
+        let _ = io::stderr().write_all(&self.0.lock());
+    }
+}
+
+struct HeldWriter(Arc<Mutex<Vec<u8>>>);
+
+impl Write for HeldWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut held = self.0.lock();
+        if held.len() + line.len() <= HeldLines::MOST_BYTES {
+            held.extend_from_slice(line);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The filter of HOLDFAST_LOG, or the part of it that has no meaning. Of a module without a level all lines are shown;

@@ -7,7 +7,7 @@ mod keys;
 mod view;
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -98,10 +98,12 @@ pub(super) fn run(args: &TopArgs, style: Style) -> Result<u8, Failure> {
     for signal in [SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
-    // On drop, the terminal is as it was.
+    // On drop, the terminal is as it was, before anything is written to standard error.
     let screen = io::stdout().into_raw_mode()?.into_alternate_screen()?;
     let terminal = Terminal::new(TermionBackend::new(screen))?;
-    interact(terminal, &args.job, &environment, picture, &ended)?;
+    let done = interact(terminal, &args.job, &environment, picture, &ended);
+    io::stdout().flush()?;
+    done?;
     Ok(exit::FINISHED)
 }
 
