@@ -442,6 +442,18 @@ fn rejects_contradicting_numbers() {
         ),
         ("checkpoint: {source: none, every: 1min}", "checkpoint.every: `every` has no effect with `source: none`"),
         (
+            "health: {waiting_after: 1s}\ncheckpoint: {source: none}",
+            "health.waiting_after: `waiting_after` has no effect with `source: none`",
+        ),
+        (
+            "health: {silent_api_after: none}\ncheckpoint: {source: scr-files}",
+            "health.silent_api_after: `silent_api_after` has no effect with `source: scr-files`",
+        ),
+        (
+            "health: {silent_api_after: 1s}\ncheckpoint: {source: command, command: {save: [a]}}",
+            "health.silent_api_after: `silent_api_after` has no effect with `source: command`",
+        ),
+        (
             "checkpoint: {source: command, every: 1min, watch: {files: [a]}}",
             "checkpoint.every: `every` has no effect with `watch`",
         ),

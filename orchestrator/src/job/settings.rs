@@ -55,7 +55,7 @@ pub fn config(
     let source = step.source.facts.agent;
     config.library_control = source.is_library.then(|| step.checkpoint.control.base.to_string_lossy().into_owned());
     config.source_reports_progress = source.reports_progress;
-    let calls = source.reports_progress && !source.is_library && (step.source.saver)(&step.checkpoint).is_none();
+    let calls = step.has_calls_of_program();
     config.silent_api_after = spec.health.silent_api_after.filter(|_| calls);
     config.waiting_after = spec.health.waiting_after;
     config.mpi_start = calls;

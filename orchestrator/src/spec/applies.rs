@@ -2,6 +2,8 @@
 //! refused, with their position and a remedy. A key that repeats its default changes nothing and is accepted, so that a
 //! resolved spec can be read again.
 
+use std::collections::BTreeSet;
+
 use holdfast_model::FlushMode;
 
 use super::checkpoint::Checkpoint;
@@ -17,6 +19,7 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
         check_entry(EntryKind::Manager, (manager.name, &manager.keys), "allocation", reader);
     }
     check_kind(spec, reader);
+    check_calls(spec, reader);
     for step in &spec.steps {
         let path = &step.key_path;
         let launcher = manager.and_then(|manager| reader.registered.launcher(step.run.launcher, manager));
@@ -118,6 +121,24 @@ fn check_kind(spec: &JobSpec, reader: &Reader) {
         let help = "write `checkpoint: {size: 400KiB, period: 10ms}` in the pairs".to_owned();
         refuse(reader, &format!("checkpoint.{key}"), message, help);
     }
+}
+
+/// Refuses the times of calls that no step has.
+fn check_calls(spec: &JobSpec, reader: &Reader) {
+    if spec.replicated.is_some() {
+        return;
+    }
+    let refuse_without = |key: &str, has_calls: fn(&Step) -> bool| {
+        if !spec.steps.iter().any(has_calls) {
+            let sources: BTreeSet<&str> = spec.steps.iter().map(|step| step.source.facts.agent.name).collect();
+            let sources: Vec<String> = sources.iter().map(|name| format!("`source: {name}`")).collect();
+            let message = format!("`{key}` has no effect with {}", sources.join(" and "));
+            let help = "leave it out: no rank calls Holdfast's checkpoint API".to_owned();
+            refuse(reader, &format!("health.{key}"), message, help);
+        }
+    };
+    refuse_without("silent_api_after", Step::has_calls_of_program);
+    refuse_without("waiting_after", Step::has_calls);
 }
 
 /// True for keys that have an effect with this kind of job.

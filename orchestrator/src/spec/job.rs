@@ -86,6 +86,17 @@ impl Step {
         restart.from_prefix && self.source.facts.keys.takes(FROM_PREFIX) && flush.container.is_none()
     }
 
+    /// True if calls of Holdfast's checkpoint API protect the step: by its program, or by the processes that run it.
+    pub fn has_calls(&self) -> bool {
+        let source = self.source.facts.agent;
+        source.reports_progress && !source.is_library
+    }
+
+    /// True if the program has to make these calls.
+    pub fn has_calls_of_program(&self) -> bool {
+        self.has_calls() && (self.source.saver)(&self.checkpoint).is_none()
+    }
+
     /// The nodes that a launch needs.
     pub fn nodes_needed(&self) -> u32 {
         self.relaunch.min_nodes.map_or(self.run.nodes, |fewest| fewest.min(self.run.nodes))
