@@ -8,7 +8,7 @@ use holdfast_process::stat::ProcessStat;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::pair_faults::registry_of;
+use crate::pair_faults::{registry_of, registry_path};
 use crate::pairs::{on_two_nodes_with, printed, ready, run, sees, spec, waits_for_line, waits_for_state};
 use crate::world::{Ran, World, signal};
 
@@ -24,11 +24,17 @@ fn job(world: &World, keys: &str) -> PathBuf {
 /// Runs until the demonstration has come to this line and the other pair, if it runs, is finished; then halts.
 #[track_caller]
 fn halted(world: &World, spec: &Path, line: &str, waits_for_quick: bool) -> Ran {
+    halted_after(world, spec, line, waits_for_quick, || {})
+}
+
+#[track_caller]
+fn halted_after(world: &World, spec: &Path, line: &str, waits_for_quick: bool, before: impl FnOnce()) -> Ran {
     let mut running = run(world, spec);
     waits_for_line(world, "dnn0.main", line);
     if waits_for_quick {
         sees(&mut running, "quick", "finished", None);
     }
+    before();
     world.run(world.holdfast(["halt", "set", "--now", spec.to_str().unwrap()])).with_code(0);
     running.ends_with(75)
 }
@@ -61,6 +67,19 @@ fn halted_pairs_go_on_from_their_checkpoints_and_finished_ones_do_not_run_again(
     // Its last round: it finishes.
     run(world, &spec).ends_with(0).prints(&["all pairs are finished"]);
     assert_eq!(printed(world, "dnn0.main"), "13\n15\n18\n");
+}
+
+#[test]
+fn checkpoints_are_saved_although_the_file_of_the_registry_was_removed(world: &World) {
+    let spec = job(world, "");
+    let ran = halted_after(world, &spec, "6", true, || {
+        fs::remove_file(registry_path(waits_for_state(world, 0, "main", "awake"))).unwrap();
+    });
+    ran.prints(&["the newest checkpoint of 1 pair is saved"]);
+    let running = run(world, &spec);
+    waits_for_line(world, "dnn0.main", "12");
+    running.terminated();
+    assert_eq!(printed(world, "dnn0.main"), "7\n9\n12\n");
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! | POST | [`PEERS`] | [`PeersUpdate`] → [`Empty`] |
 //! | POST | [`END_RUN`] | [`EndRunRequest`] → [`Empty`] |
 //! | GET | [`INVENTORY`] | → [`Inventory`](holdfast_model::Inventory) |
-//! | GET, POST | [`HALT`] | [`HaltChange`](holdfast_model::HaltChange) → [`HaltState`](holdfast_model::HaltState) |
+//! | POST | [`HALT`] | [`HaltChange`](holdfast_model::HaltChange) → [`HaltState`](holdfast_model::HaltState) |
 //! | POST | [`CHECKPOINT`] | [`CheckpointRequest`] → [`CheckpointReply`] |
 //! | POST | [`COPY`] | [`CopyRequest`] → [`CopyReply`] |
 //! | POST | [`REBUILD`] | [`RebuildRequest`] → [`RebuildReply`] |

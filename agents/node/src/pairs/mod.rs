@@ -62,6 +62,7 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Running {
     plan: PairsPlan,
+    registry: Arc<Registry>,
     requests: Requests,
     board: Arc<Board>,
     mirror: Arc<Mirror>,
@@ -213,19 +214,13 @@ impl Pairs {
             let _ = thread.join();
         }
         let directory = self.directory();
-        let registry = directory.join(registry_file::NAME);
-        match Registry::open(&registry) {
-            Ok(open) => {
-                let state = state::read(&directory, &clock::boot()).unwrap_or_else(|error| {
-                    tracing::error!(%error, "terms_of_checkpoints_unknown");
-                    None
-                });
-                self.report(saved::save(&open, &running.plan, state.as_ref()));
-            }
-            Err(error) => tracing::error!(%error, "checkpoints_not_saved"),
-        }
+        let state = state::read(&directory, &clock::boot()).unwrap_or_else(|error| {
+            tracing::error!(%error, "terms_of_checkpoints_unknown");
+            None
+        });
+        self.report(saved::save(&running.registry, &running.plan, state.as_ref()));
         state::remove(&directory)?;
-        state::remove_file(&registry)
+        state::remove_file(&directory.join(registry_file::NAME))
     }
 
     /// Ends all copies and jobs because the agent ends for good.
@@ -302,7 +297,7 @@ impl Pairs {
         let numbers = plan.pairs.iter().map(|pair| pair.index);
         let mirror = Mirror::new(registry.clone(), requests.clone(), connector, plan.settings.lease, numbers);
         let mirror = Arc::new(mirror);
-        let made = Watcher::new(plan.clone(), kept, registry, inbox, work, (board.clone(), mirror.clone()));
+        let made = Watcher::new(plan.clone(), kept, registry.clone(), inbox, work, (board.clone(), mirror.clone()));
         let (watcher, adopted) = made.map_err(failed)?;
         let run = move || {
             if let Some(cpu) = cpu
@@ -315,7 +310,7 @@ impl Pairs {
             let _ = worker.join();
         };
         let thread = std::thread::Builder::new().name("pairs".to_owned()).spawn(run).map_err(failed)?;
-        Ok(Running { plan, requests, board, mirror, adopted, thread: Some(thread) })
+        Ok(Running { plan, registry, requests, board, mirror, adopted, thread: Some(thread) })
     }
 }
 

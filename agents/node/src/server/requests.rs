@@ -70,7 +70,7 @@ pub(super) fn router(collectives: Arc<Collectives>) -> Router {
         .route(PEERS, post(peers))
         .route(END_RUN, post(end_run))
         .route(INVENTORY, get(take_inventory))
-        .route(HALT, get(halt_state).post(change_halt))
+        .route(HALT, post(change_halt))
         .route(CHECKPOINT, post(request_checkpoint))
         .route(FORGET, post(forget_finished))
         .route(COPY, post(copy_files))
@@ -306,12 +306,13 @@ async fn run(State(collectives): Shared, Message(request): Message<RunRequest>) 
 }
 
 async fn kill(State(collectives): Shared, Message(request): Message<KillRequest>) -> Answer<KillReply> {
-    let agent = &collectives.agent;
+    let agent = collectives.agent.clone();
     let killed = ranks::kill(&agent.ranks, request).await;
     agent.events.release_polls();
     // After the ranks have ended: one of them may have recorded that the application is finished.
-    let halt = tokio::time::timeout(HALT_WITHIN, halt_state(State(collectives))).await;
-    let may_halt = !matches!(halt, Ok(Ok(Json(HaltState { met: None, .. }))));
+    let halt = blocking(move || agent.halt.state(&moment(&collectives)));
+    let halt = tokio::time::timeout(HALT_WITHIN, halt).await;
+    let may_halt = !matches!(halt, Ok(Ok(HaltState { met: None, .. })));
     Ok(Json(KillReply { killed, may_halt }))
 }
 
@@ -365,11 +366,6 @@ async fn take_inventory(State(collectives): Shared) -> Answer<Inventory> {
     }
     let agent = collectives.agent.clone();
     Ok(Json(blocking(move || inventory::inventory(&agent)).await??))
-}
-
-async fn halt_state(State(collectives): Shared) -> Answer<HaltState> {
-    let agent = collectives.agent.clone();
-    Ok(Json(blocking(move || agent.halt.state(&moment(&collectives))).await?))
 }
 
 async fn change_halt(State(collectives): Shared, Message(change): Message<HaltChange>) -> Answer<HaltState> {
