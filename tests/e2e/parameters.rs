@@ -32,6 +32,21 @@ fn scr_enable_0_launches_once_with_the_exit_code_of_the_program(world: &World) {
 }
 
 #[test]
+fn what_has_no_effect_with_scr_enable_0_is_named_and_pairs_are_refused(world: &World) {
+    let run = |spec: &str| {
+        let spec = world.write("job.yaml", &format!("job: plain\nprefix: {:?}\n{spec}", world.prefix()));
+        world.run(world.holdfast(["run".as_ref(), spec.as_os_str()]).env("SCR_ENABLE", "0"))
+    };
+    let keys = "before: [{command: ['false']}]\nnotify: [{command: ['false']}]\nmetrics: {file: plain.prom}\n";
+    let ran = run(&format!("{keys}run: {{command: ['true']}}\n")).with_code(0);
+    let warned = |key: &str| ran.err.contains(&format!("`{key}` has no effect"));
+    assert!(["before", "notify", "metrics"].into_iter().all(warned), "{}", ran.err);
+    assert!(!["after", "requeue", "halt", "allocation.faults"].into_iter().any(warned), "{}", ran.err);
+    let pair = "kind: replicated\npairs: [{name: a, main: ['true']}]\n";
+    run(pair).with_code(78).prints(&["`kind: replicated` cannot run without Holdfast", "unset it"]);
+}
+
+#[test]
 fn scr_enable_0_in_a_file_passes_signals_to_the_program(world: &World) {
     let started = world.path("started");
     let spec = script(

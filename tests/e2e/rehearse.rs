@@ -124,3 +124,29 @@ fn machines_are_rehearsed_only_with_permission(world: &World) {
     world.run(command).with_code(78).prints(&["machines of `manager: ssh`; nothing was started"]);
     assert_eq!(left(world), Vec::<PathBuf>::new());
 }
+
+#[test]
+fn steps_are_rehearsed_below_one_directory_and_without_reports_to_others(world: &World) {
+    let step = |name: &str, keys: &str| {
+        let output = world.path(name);
+        format!(
+            "- name: {name}\n{keys}  run: {{nodes: 2, command: [holdfast, example, heat, --steps, '100', \
+             --size, 24x24, --checkpoint-every, '40', --step-delay, 5ms, --output, {output:?}]}}\n"
+        )
+    };
+    let text = format!(
+        "job: steps\nprefix: {:?}\nallocation: {{manager: local, nodes: 2}}\nmetrics: {{file: steps.prom}}\n\
+         notify: [{{command: [touch, notified]}}]\nsteps:\n{}{}",
+        world.prefix(),
+        step("first", ""),
+        step("second", &format!("  prefix: {:?}\n", world.path("elsewhere"))),
+    );
+    let spec = world.write("job.yaml", &text);
+    let options = ["rehearse", "--fault", "action: pause, node: 1, for: 200ms", "--after", "1"];
+    let ran = world.run(world.holdfast(options).arg(spec)).with_code(0);
+    ran.prints(&["the job went on through the fault without a relaunch"]);
+    for name in ["notified", "steps.prom", "elsewhere"] {
+        assert!(!world.path(name).exists(), "{name}");
+    }
+    assert_nothing_is_left(world);
+}

@@ -300,6 +300,9 @@ fn a_halt_of_one_step_leaves_the_others_and_no_further_step_begins(world: &World
     job.both_hold();
     world.run(world.holdfast(["halt", "set", "--immediate", "--step", "member-a"]).arg(job.spec())).with_code(0);
     world.wait("the end of the halted step", || job.all("member-a", "finished").pop());
+    let status = |options: &[&str]| world.run(world.holdfast(["status"]).args(options).arg(job.spec()));
+    status(&[]).with_code(0).prints(&[", step member-b: "]);
+    status(&["--wait", "finished", "--timeout", "1s"]).with_code(69).prints(&["the job runs"]);
     job.go_on("b");
     let ran = running.ends_with(75);
     ran.prints(&["1 of 3 steps are finished", "member-a"]);
@@ -328,6 +331,60 @@ fn a_halt_of_the_job_halts_all_steps(world: &World) {
         pfs::assert_current(&job.prefix(member), 4);
     }
     world.assert_nothing_is_left();
+}
+
+#[test(unchecked)]
+fn step_that_waits_for_nodes_does_not_keep_the_others_from_being_halted(world: &World) {
+    let text = format!(
+        "job: waits\nprefix: {:?}\nallocation: {{manager: local, nodes: 2, \
+         faults: [{{step: m-1, node: 0, after: 100ms}}]}}\nsteps:\n- name: m\n  each: [1, 2]\n  \
+         run: {{nodes: 1, command: [holdfast, example, heat, --size, 24x24, --steps, '1000000', \
+         --checkpoint-every, '20', --step-delay, 5ms, --output, 'm.{{each}}']}}\n",
+        world.prefix(),
+    );
+    let running = world.start_spec(&text);
+    let events = |step: &str| world.events_of(&world.prefix().join(step)).into_iter();
+    world.wait("a step that waits", || events("m-1").find(|event| event["event"] == "nodes_awaited"));
+    world.wait("a checkpoint", || events("m-2").find(|event| event["event"] == "checkpoint_complete"));
+    let halted = world.run(world.holdfast(["halt", "set", "--now", "--prefix"]).arg(world.prefix())).with_code(69);
+    halted.prints(&["step m-1 was not asked", "step m-2"]);
+    running.ends_with(75);
+    assert_eq!(state_of(&world.prefix().join("m-2"))["stage"]["exit_code"], 75);
+}
+
+#[test]
+fn kept_steps_go_on_in_their_nodes_before_finished_ones_are_repeated(world: &World) {
+    let job = Ensemble { nodes: 4, members: "[a, b, c]", ..Ensemble::new(world) };
+    let running = job.start();
+    job.go_on("b");
+    for member in ["member-a", "member-c"] {
+        job.holds(member, 4);
+    }
+    running.terminated();
+    ["a", "c"].iter().for_each(|member| job.go_on(member));
+    let spec = job.spec();
+    world.start(world.holdfast(["run".as_ref(), "--again".as_ref(), spec.as_os_str()])).ends_with(0);
+    for (member, expected) in [("member-a", (4, "cache")), ("member-b", (8, "fetched")), ("member-c", (4, "cache"))] {
+        let last = job.all(member, "restarted").pop().unwrap();
+        assert_eq!((&last["checkpoint"], &last["source"]), (&json!(expected.0), &json!(expected.1)), "{member}");
+    }
+}
+
+#[test]
+fn fault_that_was_injected_is_not_injected_by_the_next_orchestrator(world: &World) {
+    let faults = "[{step: member-b, rank: 1, action: kill-rank, after_checkpoint: 3}]";
+    let job = Ensemble { faults, ..Ensemble::new(world) };
+    let running = job.start();
+    job.both_hold();
+    running.killed();
+    let again = job.start();
+    for member in ["member-a", "member-b"] {
+        world.wait("the take-over", || job.all(member, "took_over").pop());
+    }
+    ["a", "b"].iter().for_each(|member| job.go_on(member));
+    again.ends_with(0);
+    assert_eq!((job.all("member-b", "fault_injected").len(), job.launches("member-b")), (1, 2));
+    job.assert_results();
 }
 
 #[test]

@@ -122,7 +122,8 @@ impl<'a> TwoSteps<'a> {
 fn recipients_and_figures_have_the_events_of_all_steps(world: &World) {
     let text = format!(
         "job: two\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\nmetrics: {{file: two.prom}}\n\
-         notify: [{{command: [sh, -c, 'cat >>all; echo \"$HOLDFAST_STEP\" >>names'], events: [finished]}}]\n\
+         notify: [{{command: [sh, -c, 'cat >>all; echo \"$HOLDFAST_STEP\" >>names'], \
+         events: [relaunched, finished]}}]\n\
          steps:\n\
          - {{name: first, run: {{command: ['true']}}, checkpoint: {{source: none}}}}\n\
          - {{name: second, run: {{command: ['false']}}, checkpoint: {{source: none}}, relaunch: {{attempts: 0}}}}\n",
@@ -132,9 +133,12 @@ fn recipients_and_figures_have_the_events_of_all_steps(world: &World) {
     assert_eq!(fs::read_to_string(world.path("names")).unwrap(), "first\nsecond\n");
     let all = fs::read_to_string(world.path("all")).unwrap();
     let documents: Vec<Value> = serde_json::Deserializer::from_str(&all).into_iter().map(Result::unwrap).collect();
-    let steps: Vec<_> = documents.iter().map(|document| (&document["step"], &document["event"]["exit_code"])).collect();
+    let step = |document: &'_ Value| (document["step"].clone(), document["event"]["exit_code"].clone());
+    let steps: Vec<_> = documents.iter().map(step).collect();
     let second = world.events_of(&world.prefix().join("second")).pop().unwrap();
-    assert_eq!(steps, [(&json!("first"), &json!(0)), (&json!("second"), &second["exit_code"])]);
+    assert_eq!(steps, [(json!("first"), json!(0)), (json!("second"), second["exit_code"].clone())]);
+    let status = world.run(world.holdfast(["status", "--prefix", world.prefix().to_str().unwrap()])).with_code(0);
+    status.prints(&[", step second: ended with exit code 90, generation 2", "step first: finished"]);
     let figures = fs::read_to_string(world.path("two.prom")).unwrap();
     for (step, code) in steps {
         let line = format!("holdfast_job_exit_code{{step={step}}} {code}\n");

@@ -183,27 +183,39 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
         }
     };
     let jobs = RunningJob::each_of(job, style)?;
-    let mut found = Vec::new();
+    let (mut found, mut failed) = (Vec::new(), Vec::new());
     for (name, running) in &jobs {
-        found.push((name.clone(), halt(running, change.as_ref(), dry_run)?));
+        match halt(running, change.as_ref(), dry_run) {
+            Ok(halted) => found.push((name.clone(), halted)),
+            Err(failure) => failed.push((name, failure)),
+        }
+    }
+    // A step that waits for nodes has no agents: the others are halted nevertheless.
+    if found.is_empty()
+        && let Some((_, failure)) = failed.pop()
+    {
+        return Err(failure);
     }
     let would = change.filter(|_| dry_run);
     let fields_of = |halted: &Halted| serde_json::to_value(&halted.state).unwrap_or_default();
     let mut fields = found.first().map(|(_, first)| fields_of(first)).unwrap_or_default();
-    if found.len() > 1 {
+    if jobs.len() > 1 {
         let step = |(name, halted): &(Option<String>, Halted)| json!({"name": name, "result": fields_of(halted)});
         fields["steps"] = found.iter().map(step).collect();
     }
     style.result(&report(fields, |to| {
         for (name, halted) in &found {
-            if let Some(name) = name.as_ref().filter(|_| found.len() > 1) {
+            if let Some(name) = name.as_ref().filter(|_| jobs.len() > 1) {
                 writeln!(to, "step {name}:")?;
             }
             write_halt(to, &halted.state, would.as_ref(), (halted.moment, halted.has_orchestrator))?;
         }
         Ok(())
     }))?;
-    Ok(exit::FINISHED)
+    for (name, Failure { message, .. }) in &failed {
+        style.warn(&format!("step {} was not asked: {message}", name.as_deref().unwrap_or_default()));
+    }
+    Ok(if failed.is_empty() { exit::FINISHED } else { exit::UNAVAILABLE })
 }
 
 /// The conditions of a step, when they were read or changed.

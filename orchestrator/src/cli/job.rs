@@ -127,16 +127,18 @@ pub(super) fn prefixes_with_state(
         std::iter::once(of_job.clone()).chain(steps.into_iter().map(|(name, prefix)| (Some(name), prefix)));
     let (mut found, mut last) = (Vec::new(), of_job);
     for candidate in candidates {
-        match read(&candidate.1)? {
-            Some(state) if !matches!(state.stage, Stage::Finished { .. }) => found.push(candidate),
-            Some(_) => last = candidate,
+        match read(&candidate.1)?.map(|state| state.stage) {
+            Some(Stage::Finished { .. }) => last = candidate,
+            Some(stage) => found.push((stage == Stage::Running, candidate)),
             None => {}
         }
     }
     if found.is_empty() {
-        found.push(last);
+        return Ok(vec![last]);
     }
-    Ok(found)
+    // Those that run, before those that have ended and whose nodes still hold something.
+    found.sort_by_key(|(runs, _)| !runs);
+    Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
 }
 
 /// The first of [`prefixes_with_state`].

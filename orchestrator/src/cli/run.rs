@@ -120,7 +120,15 @@ fn run_to_the_end(args: RunArgs, spec: JobSpec, environment: &Environment, style
     }
     prefix_access::warn(&spec.prefix, style);
     if let Some(disabled) = &environment.disabled {
+        if spec.replicated.is_some() {
+            let message = format!("{disabled}: a job of `kind: replicated` cannot run without Holdfast");
+            return Err(Failure::new(exit::CONFIGURATION, message).remedy("unset it"));
+        }
         style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));
+        let keys = crate::job::keys_without_effect(&spec).chain(args.checkpoint.is_some().then_some("--checkpoint"));
+        for key in keys {
+            style.warn(&format!("{disabled}: `{key}` has no effect"));
+        }
     }
     if args.dry_run {
         return dry_run(&spec, args.again, &args.restart(), style);

@@ -44,6 +44,8 @@ pub(super) struct StepStatus {
     pub(super) name: String,
     /// `None` if it was never begun.
     pub(super) state: Option<JobState>,
+    /// It is the one that is shown as a whole.
+    pub(super) is_shown: bool,
 }
 
 impl StepStatus {
@@ -91,10 +93,18 @@ impl RunningJob {
         environment: &Environment,
     ) -> Result<(Self, Vec<StepStatus>), Failure> {
         let read = |prefix: &Path| Ok(JobState::read_to_show(prefix)?.map(|(state, _)| state));
-        let job = RunningJob::in_prefix(job::prefix_with_state(selection, environment, read)?)?;
-        let steps = job::steps(&selection.job, environment, &selection.job.prefix(environment)?)?.into_iter();
-        let steps = steps.map(|(name, prefix)| Ok(StepStatus { name, state: read(&prefix)? }));
-        Ok((job, steps.collect::<Result<_, StateError>>()?))
+        let mut job = RunningJob::in_prefix(job::prefix_with_state(selection, environment, read)?)?;
+        let of_job = selection.job.prefix(environment)?;
+        if selection.step.is_none() {
+            // Also between two steps.
+            job.has_orchestrator |= JobLock::is_held(&of_job);
+        }
+        let steps = job::steps(&selection.job, environment, &of_job)?.into_iter().map(|(name, prefix)| {
+            let (state, is_shown) = (read(&prefix)?, prefix == job.prefix);
+            Ok(StepStatus { name, state, is_shown })
+        });
+        let steps = steps.collect::<Result<_, StateError>>()?;
+        Ok((job, steps))
     }
 
     pub(super) fn in_prefix(prefix: PathBuf) -> Result<Self, Failure> {

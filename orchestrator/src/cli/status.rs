@@ -348,6 +348,11 @@ impl Status {
         self.explanation.as_ref().map(|explanation| explanation.phase)
     }
 
+    /// The step that is shown, in a job of several.
+    fn shown_step(&self) -> Option<&str> {
+        self.steps.iter().find(|step| step.is_shown).map(|step| step.name.as_str())
+    }
+
     /// What the job does, and in which generation; or how it has ended.
     pub(super) fn doing(&self) -> String {
         let state = &self.job.state;
@@ -435,7 +440,8 @@ fn outcome(stage: Option<&Stage>) -> Option<&str> {
 impl Report for Status {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let state = &self.job.state;
-        writeln!(to, "job {} ({}): {}", state.job, state.agents.job_id, self.doing())?;
+        let step = self.shown_step().map(|step| format!(", step {step}")).unwrap_or_default();
+        writeln!(to, "job {} ({}){step}: {}", state.job, state.agents.job_id, self.doing())?;
         writeln!(to, "prefix {}", printable(&self.job.prefix.display().to_string()))?;
         if state.allocation.has_virtual_nodes() {
             let nodes = state.allocation.nodes().len();
@@ -565,6 +571,7 @@ impl Report for Status {
             "job": state.job,
             "job_id": state.agents.job_id,
             "prefix": self.job.prefix,
+            "step": self.shown_step(),
             "orchestrator": self.job.has_orchestrator.then_some(state.orchestrator),
             "generation": state.generation(),
             "phase": self.phase(),

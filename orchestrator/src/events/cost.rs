@@ -415,7 +415,7 @@ mod tests {
     fn a_hang_that_was_none_delays_no_detection() {
         let mut job = Job::began();
         job.restarts(10, None);
-        job.at(20, "hang_suspected", json!({}));
+        job.at(20, "hang_suspected", json!({"reason": "no progress", "ranks": []}));
         job.at(21, "hang_dismissed", json!({}));
         job.fails(50);
         assert_eq!(job.cost(60).detection, seconds(3));

@@ -36,7 +36,7 @@ impl EarlierSteps {
             states.iter().enumerate().filter_map(has).collect::<Vec<_>>()
         };
         let under_way = with_nodes(|stage| *stage == Stage::Running);
-        let kept = if again { Vec::new() } else { with_nodes(|stage| matches!(stage, Stage::Kept { .. })) };
+        let kept = with_nodes(|stage| matches!(stage, Stage::Kept { .. }));
         Ok(EarlierSteps { states, under_way, kept, again })
     }
 

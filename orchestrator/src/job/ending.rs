@@ -59,7 +59,9 @@ impl StepDriver<'_> {
 
     /// True if no other step of the job may begin.
     pub(super) fn ends_job(&self) -> bool {
-        self.keeps_data() || self.outcome.as_ref().is_none_or(|outcome| outcome.stop.reason.ends_job())
+        self.keeps_data()
+            || self.machine.is_halted()
+            || self.outcome.as_ref().is_none_or(|outcome| outcome.stop.reason.ends_job())
     }
 
     /// The exit code of the step.

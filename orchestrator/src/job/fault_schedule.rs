@@ -88,6 +88,16 @@ impl FaultSchedule {
         FaultSchedule { faults: scheduled.collect(), nodes: nodes.to_owned(), first_launch_ms: None }
     }
 
+    /// Takes note of what another step that goes on has recorded: the faults that were injected, and the first launch.
+    pub(super) fn goes_on(&mut self, injected: &BTreeSet<usize>, first_launch_ms: Option<u64>) {
+        for number in injected {
+            if let Some(scheduled) = self.faults.get_mut(*number) {
+                scheduled.state = FaultState::Injected;
+            }
+        }
+        self.first_launch_ms = self.first_launch_ms.into_iter().chain(first_launch_ms).min();
+    }
+
     /// Something was launched then; returns when it was for the first time.
     pub(super) fn launched(&mut self, at_ms: u64) -> u64 {
         *self.first_launch_ms.get_or_insert(at_ms)

@@ -109,7 +109,7 @@ mod traces;
 pub use driver::{run, run_on};
 pub use dry_run::{Plan, plan};
 pub use error::{PreflightError, RunError};
-pub use plain::run_plain;
+pub use plain::{keys_without_effect, run_plain};
 pub use preflight::{MissingProgram, Prepared, machines_with_faults, missing_program};
 pub use restart_choice::RestartChoice;
 pub use shell::RunOptions;

@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_model::{Generation, Timestamp};
+use holdfast_model::Timestamp;
 use holdfast_wire::environment;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Url};
@@ -121,7 +121,7 @@ impl Drop for Notifier {
 fn kind(event: &LogEvent) -> Option<NotifiedEvent> {
     Some(match event {
         LogEvent::NodeDown { .. } => NotifiedEvent::NodeDown,
-        LogEvent::GenerationLaunched { generation, .. } if *generation > Generation(1) => NotifiedEvent::Relaunched,
+        LogEvent::GenerationLaunched { relaunches: 1.., .. } => NotifiedEvent::Relaunched,
         LogEvent::FailureExplained { .. } => NotifiedEvent::FailureExplained,
         LogEvent::Stopping { .. } | LogEvent::PairsEnding { .. } => NotifiedEvent::Stopping,
         LogEvent::Drained { result: DrainResult::Incomplete { .. } | DrainResult::Failed { .. } } => {

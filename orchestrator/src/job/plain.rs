@@ -16,6 +16,14 @@ use super::signals::Signals;
 use crate::launch::{PlainLaunch, SCR_ENABLE};
 use crate::spec::{JobSpec, Step};
 
+/// Keys that have no effect on such a run, besides those of checkpoints and relaunches.
+const WITHOUT_EFFECT: [&str; 7] = ["allocation.faults", "before", "after", "requeue", "halt", "metrics", "notify"];
+
+/// The keys of the spec that are not obeyed, besides those of checkpoints and relaunches.
+pub fn keys_without_effect(spec: &JobSpec) -> impl Iterator<Item = &'static str> {
+    WITHOUT_EFFECT.into_iter().filter(|key| spec.settings.is_decided(key))
+}
+
 /// Launches the steps one after the other, until one fails. Returns the exit code.
 ///
 /// # Errors

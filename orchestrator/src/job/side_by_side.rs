@@ -134,7 +134,11 @@ pub(super) async fn run<'job>(
     // Before any step is lent others.
     let mut known = vec![(first.at, first.state.snapshot.clone())];
     for next in &begun {
-        known.push((next.at, JobState::read(&next.step.prefix)?.and_then(|state| state.snapshot)));
+        let state = JobState::read(&next.step.prefix)?;
+        if let Some(state) = &state {
+            faults.lock().goes_on(&state.faults_injected, state.first_launch_ms);
+        }
+        known.push((next.at, state.and_then(|state| state.snapshot)));
     }
     for (at, snapshot) in known.iter().filter_map(|(at, snapshot)| Some((*at, snapshot.as_ref()?))) {
         steps.pool.has(at, snapshot.lent());

@@ -170,6 +170,11 @@ impl Machine {
         self.state.nodes_left()
     }
 
+    /// True if a halt condition was met that the user has not removed.
+    pub fn is_halted(&self) -> bool {
+        self.state.head.halt.is_some()
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         self.state.clone()
     }

@@ -80,7 +80,7 @@ impl Settings {
     }
 
     /// True if the spec sets the key, or a key below it, to a value that is not its default.
-    pub(super) fn is_decided(&self, key: &str) -> bool {
+    pub fn is_decided(&self, key: &str) -> bool {
         let below =
             |path: &str| path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
         let written = |origin: &Origin| matches!(origin, Origin::Spec(_));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RestartSource, Timestamp};
+use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource, Timestamp};
 use holdfast_wire::agent::AgentEvent;
 use serde::Serialize;
 
@@ -58,15 +58,24 @@ pub(super) struct Findings {
 const CHECKPOINTS_ENOUGH: u64 = 3;
 
 impl Findings {
-    /// From the events of a run, oldest first.
+    /// True if the fault is injected.
+    pub(super) fn is_injection(event: &LogEvent) -> bool {
+        matches!(event, LogEvent::FaultInjected { .. } | LogEvent::PrefixStalled { .. })
+    }
+
+    /// From the events of a step, or of a job before the fault, oldest first.
     pub(super) fn of(events: &[Record]) -> Self {
         let mut findings = Findings::default();
-        let (mut began, mut injected, mut complete, mut halts) = (None, None, BTreeMap::new(), false);
+        let (mut began, mut first, mut injected) = (None, None, None);
+        let (mut complete, mut halts) = (BTreeMap::new(), false);
         for Record { time, event, .. } in events {
             let since = |from: Option<Timestamp>| from.map_or(0, |from| millis_between(from, *time));
             match event {
-                LogEvent::GenerationLaunched { .. } => drop(began.get_or_insert(*time)),
-                LogEvent::FaultInjected { .. } | LogEvent::PrefixStalled { .. } => {
+                LogEvent::GenerationLaunched { generation, .. } => {
+                    began.get_or_insert(*time);
+                    first.get_or_insert(*generation);
+                }
+                event if Findings::is_injection(event) => {
                     findings.injected = true;
                     injected.get_or_insert(*time);
                 }
@@ -79,7 +88,7 @@ impl Findings {
                         complete.insert(*checkpoint, *time);
                     }
                     AgentEvent::Restarted { generation, checkpoint, source, rebuilt, moved, .. }
-                        if injected.is_some() && *generation > Generation(1) && findings.restored.is_none() =>
+                        if injected.is_some() && Some(*generation) > first && findings.restored.is_none() =>
                     {
                         let from = checkpoint.and_then(|id| complete.get(&id).copied()).or(began);
                         findings.restored = Some(Restored {
@@ -103,8 +112,8 @@ impl Findings {
                 LogEvent::RankFailed { .. } | LogEvent::AgentLost { .. } | LogEvent::AgentSilent { .. } => {
                     findings.detected_ms.get_or_insert(since(injected));
                 }
-                LogEvent::GenerationEnding { .. } if findings.restored.is_none() && !halts => {
-                    findings.ended_generation = true;
+                LogEvent::GenerationEnded { cause, .. } if findings.restored.is_none() && !halts => {
+                    findings.ended_generation |= !cause.is_finished();
                 }
                 _ => {}
             }
@@ -253,8 +262,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::events::DownReason;
     use crate::events::fixtures::event;
+    use crate::events::{DownReason, EndCause};
     use crate::spec::NodeReference;
 
     /// One event a second.
@@ -324,8 +333,11 @@ mod tests {
     #[test]
     fn a_job_that_loses_its_work_or_its_result_does_not_pass() {
         assert_eq!(rehearsal(&run(0, None), &disturbed(None), Vec::new()).exit_code, exit::DAMAGED_DATA);
-        let ended = &disturbed(Some(1))[..5];
-        assert_eq!(rehearsal(&run(75, None), ended, Vec::new()).exit_code, exit::NOT_FINISHED);
+        let mut ended = disturbed(Some(1));
+        ended.truncate(5);
+        let cause = EndCause::NodeFailure { nodes: vec!["node1".into()] };
+        ended.extend(events(vec![event("generation_ended", json!(cause))]));
+        assert_eq!(rehearsal(&run(75, None), &ended, Vec::new()).exit_code, exit::NOT_FINISHED);
         assert_eq!(rehearsal(&run(90, None), &disturbed(Some(1)), Vec::new()).exit_code, exit::APPLICATION_ERROR);
         let compared = |result| vec![Compared { file: "out".into(), result }];
         let different = compared(ComparedResult::Different { at: 7 });

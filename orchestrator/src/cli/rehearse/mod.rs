@@ -232,11 +232,13 @@ impl PlannedRehearsal<'_> {
                 continue;
             }
             let change = HaltChange { reason: Some(ENOUGH.to_owned()), ..HaltChange::default() };
-            let halted = match RunningJob::in_environment(&selection, self.environment) {
-                Ok(running) => running.halt(Some(change)).await.map(drop),
-                Err(failure) => Err(failure),
+            let halted = async {
+                for (_, running) in RunningJob::each_in(&selection, self.environment)? {
+                    running.halt(Some(change.clone())).await?;
+                }
+                Ok::<(), Failure>(())
             };
-            match halted {
+            match halted.await {
                 Ok(()) => return,
                 // The run may be about to end, or its leader was just lost.
                 Err(failure) => tracing::debug!(failure = %failure.json(), "the job cannot be halted yet"),
@@ -244,7 +246,7 @@ impl PlannedRehearsal<'_> {
         }
     }
 
-    /// The events of all steps.
+    /// The events of the step in which the fault was injected; of all steps before that.
     fn events(&self, prefix: &Path) -> Result<Vec<Record>, Failure> {
         let mut events = Vec::new();
         for step in &self.changed(prefix, "", None).steps {
@@ -252,9 +254,11 @@ impl PlannedRehearsal<'_> {
             let Some(reader) = Reader::open(StateDirectory::below(&step.prefix).path()).map_err(failed)? else {
                 continue;
             };
-            for record in reader {
-                events.push(record.map_err(failed)?);
+            let of_step = reader.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+            if of_step.iter().any(|record| Findings::is_injection(&record.event)) {
+                return Ok(of_step);
             }
+            events.extend(of_step);
         }
         events.sort_by_key(|record| record.time);
         Ok(events)

@@ -75,12 +75,16 @@ pub(super) struct Changes<'a> {
 pub(super) fn changed(spec: &JobSpec, changes: &Changes<'_>) -> JobSpec {
     let Changes { fault, prefix, user, on_virtual_nodes, until } = *changes;
     let mut spec = spec.clone();
+    let has_steps = !spec.has_short_form();
     for step in &mut spec.steps {
-        let below = step.prefix.strip_prefix(&spec.prefix).map(Path::to_owned).unwrap_or_default();
-        step.prefix = if below == Path::new("") { prefix.to_owned() } else { prefix.join(below) };
+        // Also one whose own prefix directory is elsewhere.
+        step.prefix = if has_steps { prefix.join(&step.name) } else { prefix.to_owned() };
     }
     spec.prefix = prefix.to_owned();
     (spec.requeue, spec.event_log) = (None, true);
+    // They are about the job itself.
+    spec.notify.clear();
+    (spec.metrics.file, spec.metrics.listen) = (None, None);
     spec.keep_cache = crate::spec::KeepCache::None;
     spec.identity.user = Some(user.to_owned());
     spec.allocation.faults = fault.into_iter().cloned().collect();

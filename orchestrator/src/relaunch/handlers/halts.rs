@@ -47,7 +47,9 @@ impl Machine {
     }
 
     pub(super) fn halt_cleared(&mut self, out: &mut Vec<Action>) {
-        if self.state.head.halt.take().is_none() {
+        // The end of the application replaces the condition in the halt file: no further step begins nevertheless.
+        let is_over = self.state.active.as_ref().is_some_and(|active| active.facts.finalized);
+        if is_over || self.state.head.halt.take().is_none() {
             return;
         }
         self.record(LogEvent::HaltCleared, out);

@@ -395,3 +395,17 @@ fn agents_that_reported_no_halt_condition_when_the_ranks_had_ended_are_not_asked
     assert_eq!(not_asked(ms(500)), [name(0), name(2), name(3)]);
     assert_eq!(not_asked(ms(10_500)), [], "the reports are old");
 }
+
+#[test]
+fn the_end_of_the_application_removes_no_halt() {
+    for finalized in [true, false] {
+        let mut world = World::running();
+        world.happens(set("JOB_HALTED"));
+        if finalized {
+            world.happens(Event::Finalized { generation: FIRST });
+        }
+        // The file has the reason of the end in its place.
+        world.happens(Event::HaltCleared);
+        assert_eq!(world.machine.is_halted(), finalized);
+    }
+}
