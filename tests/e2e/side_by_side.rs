@@ -96,6 +96,18 @@ impl<'a> Ensemble<'a> {
         self.all(step, "generation_launched").len()
     }
 
+    /// The next orchestrator takes over both members, which go on to their end.
+    #[track_caller]
+    fn is_taken_over(&self, running: Running<'_>) {
+        running.killed();
+        let again = self.start();
+        for member in ["member-a", "member-b"] {
+            self.world.wait("the take-over", || self.all(member, "took_over").pop());
+        }
+        ["a", "b"].iter().for_each(|member| self.go_on(member));
+        again.ends_with(0);
+    }
+
     #[track_caller]
     fn assert_restarted_from_caches(&self) {
         for member in ["member-a", "member-b"] {
@@ -251,13 +263,7 @@ fn the_next_orchestrator_takes_over_all_steps_that_run(world: &World) {
     let job = Ensemble::new(world);
     let running = job.start();
     job.both_hold();
-    running.killed();
-    let again = job.start();
-    for member in ["member-a", "member-b"] {
-        world.wait("the take-over", || job.all(member, "took_over").pop());
-    }
-    ["a", "b"].iter().for_each(|member| job.go_on(member));
-    again.ends_with(0);
+    job.is_taken_over(running);
     assert_eq!((job.launches("member-a"), job.launches("member-b")), (1, 1));
     job.assert_results();
 }
@@ -378,13 +384,7 @@ fn fault_that_was_injected_is_not_injected_by_the_next_orchestrator(world: &Worl
     let job = Ensemble { faults, ..Ensemble::new(world) };
     let running = job.start();
     job.both_hold();
-    running.killed();
-    let again = job.start();
-    for member in ["member-a", "member-b"] {
-        world.wait("the take-over", || job.all(member, "took_over").pop());
-    }
-    ["a", "b"].iter().for_each(|member| job.go_on(member));
-    again.ends_with(0);
+    job.is_taken_over(running);
     assert_eq!((job.all("member-b", "fault_injected").len(), job.launches("member-b")), (1, 2));
     job.assert_results();
 }

@@ -133,7 +133,7 @@ fn recipients_and_figures_have_the_events_of_all_steps(world: &World) {
     assert_eq!(fs::read_to_string(world.path("names")).unwrap(), "first\nsecond\n");
     let all = fs::read_to_string(world.path("all")).unwrap();
     let documents: Vec<Value> = serde_json::Deserializer::from_str(&all).into_iter().map(Result::unwrap).collect();
-    let step = |document: &'_ Value| (document["step"].clone(), document["event"]["exit_code"].clone());
+    let step = |document: &Value| (document["step"].clone(), document["event"]["exit_code"].clone());
     let steps: Vec<_> = documents.iter().map(step).collect();
     let second = world.events_of(&world.prefix().join("second")).pop().unwrap();
     assert_eq!(steps, [(json!("first"), json!(0)), (json!("second"), second["exit_code"].clone())]);

@@ -191,10 +191,8 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
         }
     }
     // A step that waits for nodes has no agents: the others are halted nevertheless.
-    if found.is_empty()
-        && let Some((_, failure)) = failed.pop()
-    {
-        return Err(failure);
+    if found.is_empty() && !failed.is_empty() {
+        return Err(failed.swap_remove(0).1);
     }
     let would = change.filter(|_| dry_run);
     let fields_of = |halted: &Halted| serde_json::to_value(&halted.state).unwrap_or_default();

@@ -104,7 +104,7 @@ pub(super) fn steps(
 }
 
 /// The prefix directories with a state of the job that has not ended, each with the name of its step; that of the last
-/// step that ran if all have ended. At least one: in a job of one step, that of the job.
+/// step that ran if all have ended. Those that run come first. At least one: in a job of one step, that of the job.
 pub(super) fn prefixes_with_state(
     StepSelection { job, step }: &StepSelection,
     environment: &Environment,

@@ -88,8 +88,8 @@ impl FaultSchedule {
         FaultSchedule { faults: scheduled.collect(), nodes: nodes.to_owned(), first_launch_ms: None }
     }
 
-    /// Takes note of what another step that goes on has recorded: the faults that were injected, and the first launch.
-    pub(super) fn goes_on(&mut self, injected: &BTreeSet<usize>, first_launch_ms: Option<u64>) {
+    /// Takes note of what the state of another step that is continued has: faults that were injected, the first launch.
+    pub(super) fn note_earlier(&mut self, injected: &BTreeSet<usize>, first_launch_ms: Option<u64>) {
         for number in injected {
             if let Some(scheduled) = self.faults.get_mut(*number) {
                 scheduled.state = FaultState::Injected;

@@ -17,7 +17,8 @@ use crate::launch::{PlainLaunch, SCR_ENABLE};
 use crate::spec::{JobSpec, Step};
 
 /// Keys that have no effect on such a run, besides those of checkpoints and relaunches.
-const WITHOUT_EFFECT: [&str; 7] = ["allocation.faults", "before", "after", "requeue", "halt", "metrics", "notify"];
+const WITHOUT_EFFECT: [&str; 9] =
+    ["allocation.faults", "before", "after", "requeue", "progress", "health", "halt", "metrics", "notify"];
 
 /// The keys of the spec that are not obeyed, besides those of checkpoints and relaunches.
 pub fn keys_without_effect(spec: &JobSpec) -> impl Iterator<Item = &'static str> {

@@ -136,7 +136,7 @@ pub(super) async fn run<'job>(
     for next in &begun {
         let state = JobState::read(&next.step.prefix)?;
         if let Some(state) = &state {
-            faults.lock().goes_on(&state.faults_injected, state.first_launch_ms);
+            faults.lock().note_earlier(&state.faults_injected, state.first_launch_ms);
         }
         known.push((next.at, state.and_then(|state| state.snapshot)));
     }
