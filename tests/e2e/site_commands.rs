@@ -104,6 +104,21 @@ fn commands_run_once_in_a_job_of_several_steps(world: &World) {
 }
 
 #[test]
+fn after_is_run_if_the_next_step_cannot_begin(world: &World) {
+    let next = world.prefix().join("b");
+    let spoil = format!("rm -rf {0}; echo >{0}", next.display());
+    let text = format!(
+        "prefix: {:?}\nallocation: {{manager: local, nodes: 1}}\nafter: [{}]\nsteps:\n\
+         - {{name: a, run: {{nodes: 1, command: [sh, -c, {spoil:?}]}}}}\n\
+         - {{name: b, run: {{nodes: 1, command: [sh, -c, 'exit 0']}}}}\n",
+        world.prefix(),
+        noting(world, "after", ""),
+    );
+    world.run_spec(&text).with_code(69).prints(&[&next.display().to_string()]);
+    assert_eq!(lines(&journal(world)), ["after node0"]);
+}
+
+#[test]
 fn command_that_fails_launches_nothing_and_is_run_again_by_the_next_run(world: &World) {
     let (gate, file) = (world.path("gate"), journal(world));
     let script = format!("echo run >>{}; test -e {} || {{ echo broken >&2; exit 3; }}", file.display(), gate.display());

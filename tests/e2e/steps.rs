@@ -257,6 +257,26 @@ fn choice_of_a_checkpoint_concerns_the_steps_that_are_not_finished(world: &World
     assert_eq!((job.all("second", "restarted").len(), &last["source"]), (3, &"fresh".into()));
     assert_eq!(job.all("first", "restarted").len(), 1, "it was finished");
     assert_eq!(pfs::directory_of(&job.prefix("second"), 4).unwrap(), newest, "nothing is deleted");
+
+    // It is not run again, so that the choice has no effect.
+    let refused = job.start_with(&["--checkpoint", &name]).ends_with(78);
+    refused.prints(&["it is a checkpoint of `second`, which was finished in an earlier run", "`--again` repeats it"]);
+}
+
+#[test(unchecked)]
+fn an_orchestrator_that_takes_over_has_the_choices_of_the_first_one(world: &World) {
+    let job = TwoSteps::new(world);
+    job.go_on("first");
+    job.go_on("second");
+    job.start().ends_with(0);
+    fs::remove_file(job.gate("first")).unwrap();
+    let running = job.start_with(&["--again", "--from-beginning"]);
+    world.wait("the second run of the first step", || (job.all("first", "restarted").len() == 2).then_some(()));
+    running.killed();
+    job.go_on("first");
+    job.start().ends_with(0);
+    let restarted = job.all("second", "restarted");
+    assert_eq!(restarted.iter().map(|event| &event["source"]).collect::<Vec<_>>(), ["fresh", "fresh"]);
 }
 
 #[test(unchecked)]

@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::output::{Report, Style, document, printable, report};
 use super::prefix_access;
 use crate::exit;
-use crate::job::restart_choice::{self, RestartChoice};
+use crate::job::restart_choice::{self, RunChoices};
 use crate::job::{MissingProgram, missing_program};
 use crate::job::{failure_domains, start};
 use crate::launch::registry::registered;
@@ -69,7 +69,7 @@ pub(super) fn run(args: CheckArgs, output: Style) -> Result<u8, Failure> {
     let spec = JobSpec::load(&path, &environment)?;
     spec.warnings.iter().for_each(|warning| output.warn(warning));
     prefix_access::warn(&spec.prefix, output);
-    restart_choice::check(&spec, false, &RestartChoice::Newest).map_err(super::run::failed)?;
+    restart_choice::check(&spec, &RunChoices::default()).map_err(super::run::failed)?;
     if args.resolved {
         let text = resolved::yaml(&spec.settings).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         output.result(&report(json!({"resolved": text}), |to| to.write_all(text.as_bytes())))?;

@@ -12,7 +12,7 @@ use super::output::{Report, Style, document, printable, report};
 use super::{job, prefix_access};
 use crate::events::{DrainResult, EventLog, LogEvent, OutputNotShown, RunReport};
 use crate::exit;
-use crate::job::{Plan, RestartChoice, RunError, RunOptions, requeue};
+use crate::job::{Plan, RestartChoice, RunChoices, RunError, RunOptions, requeue};
 use crate::spec::{Environment, JobSpec};
 
 /// Run a job to its end
@@ -77,12 +77,13 @@ impl RunArgs {
             .remedy(format!("a command is behind `--`: `holdfast run -- {command}`"))
     }
 
-    fn restart(&self) -> RestartChoice {
-        match &self.checkpoint {
+    fn choices(&self) -> RunChoices {
+        let restart = match &self.checkpoint {
             _ if self.from_beginning => RestartChoice::Beginning,
             Some(name) => RestartChoice::Checkpoint(name.clone()),
             None => RestartChoice::Newest,
-        }
+        };
+        RunChoices { again: self.again, restart }
     }
 }
 
@@ -131,7 +132,7 @@ fn run_to_the_end(args: RunArgs, spec: JobSpec, environment: &Environment, style
         }
     }
     if args.dry_run {
-        return dry_run(&spec, args.again, &args.restart(), style);
+        return dry_run(&spec, &args.choices(), style);
     }
     if let Some(disabled) = &environment.disabled {
         if matches!(style, Style::Json { .. }) {
@@ -140,9 +141,9 @@ fn run_to_the_end(args: RunArgs, spec: JobSpec, environment: &Environment, style
         }
         return super::runtime::block_on(crate::job::run_plain(&spec))?.map_err(failed);
     }
-    let restart = args.restart();
+    let choices = args.choices();
     let allows_faults = args.faults.check(&spec)?;
-    let report = run_job(JobRun { spec, again: args.again, restart, allows_faults }, style)?;
+    let report = run_job(JobRun { spec, choices, allows_faults }, style)?;
     if style == Style::Quiet {
         // Nothing else shows them: the report is not printed.
         for missed in report.faults.iter().filter(|fault| !fault.injected) {
@@ -160,25 +161,23 @@ fn run_to_the_end(args: RunArgs, spec: JobSpec, environment: &Environment, style
 /// A job that is to be run.
 pub(super) struct JobRun {
     pub(super) spec: JobSpec,
-    /// Also if it is finished.
-    pub(super) again: bool,
-    pub(super) restart: RestartChoice,
+    pub(super) choices: RunChoices,
     /// The faults of the spec may be injected on machines.
     pub(super) allows_faults: bool,
 }
 
-/// Runs a job and prints its report. With `again`, also if it is finished.
-pub(super) fn run_spec(spec: JobSpec, again: bool, restart: RestartChoice, style: Style) -> Result<RunReport, Failure> {
-    run_job(JobRun { spec, again, restart, allows_faults: false }, style)
+/// Runs a job and prints its report.
+pub(super) fn run_spec(spec: JobSpec, choices: RunChoices, style: Style) -> Result<RunReport, Failure> {
+    run_job(JobRun { spec, choices, allows_faults: false }, style)
 }
 
 /// As [`run_spec`].
 pub(super) fn run_job(job: JobRun, style: Style) -> Result<RunReport, Failure> {
-    let JobRun { spec, again, restart, allows_faults } = job;
+    let JobRun { spec, choices, allows_faults } = job;
     prefix_access::refuse_root(&spec.prefix, "run the job as its user, or withdraw the permission with `chmod go-w`")?;
     let access = spec.group_access.access();
     let (report, not_shown) = super::runtime::with_screen(style, async |screen| {
-        crate::job::run(&RunOptions { spec, again, restart, allows_faults, screen }).await.map_err(failed)
+        crate::job::run(&RunOptions { spec, choices, allows_faults, screen }).await.map_err(failed)
     })?;
     if let Some(not_shown) = not_shown {
         record_not_shown(&report, access, not_shown);
@@ -195,8 +194,8 @@ fn record_not_shown(report: &RunReport, access: Access, not_shown: OutputNotShow
     }
 }
 
-fn dry_run(spec: &JobSpec, again: bool, restart: &RestartChoice, style: Style) -> Result<u8, Failure> {
-    let Plan { text, refusal } = crate::job::plan(spec, again, restart).map_err(failed)?;
+fn dry_run(spec: &JobSpec, choices: &RunChoices, style: Style) -> Result<u8, Failure> {
+    let Plan { text, refusal } = crate::job::plan(spec, choices).map_err(failed)?;
     let refusal = refusal.map(failed);
     let mut fields = json!({"plan": text.lines().collect::<Vec<_>>()});
     if let Some(refusal) = &refusal {

@@ -19,7 +19,7 @@ use super::metrics::MetricsService;
 use super::preflight::{Prepared, machines_with_faults, preflight};
 use super::release::release;
 use super::reporter::Reporter;
-use super::restart_choice::RestartChoice;
+use super::restart_choice::{RestartChoice, RunChoices};
 use super::schedule::Schedule;
 use super::shell::{JobShell, RunOptions};
 use super::signals::Signals;
@@ -60,9 +60,10 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
     let mut shell = JobShell::begin(options)?;
     let spec = shell.spec;
     shell.observers.metrics = MetricsService::start(&spec.job, &spec.metrics).await?;
-    restart_choice::check(spec, options.again, &options.restart)?;
+    restart_choice::check(spec, &options.choices)?;
     step_names::write(spec, &shell.prefix)?;
-    let earlier = EarlierSteps::read(spec, options.again)?;
+    let earlier = EarlierSteps::read(spec, &options.choices)?;
+    shell.choices = earlier.choices.clone();
     let steps = spec.steps.iter().zip(prepared).enumerate();
     let mut job = JobDriver {
         schedule: earlier.schedule(spec),
@@ -127,7 +128,7 @@ impl<'job> JobDriver<'job> {
         let mut reporter = self.shell.reporter(&prefix, Some(step))?;
         let all: Vec<&Prepared> =
             iter::once(&prepared).chain(self.pending.values().map(|step| &step.prepared)).collect();
-        let opening = Opening { spec, step, again: self.shell.again, restart: self.shell.restart, prefix: &prefix };
+        let opening = Opening { spec, step, choices: &self.shell.choices, prefix: &prefix };
         let opened = opening.nodes((&prepared, &all), &mut reporter, &mut self.shell.signals).await;
         let (allocation, state) = opened?;
         self.shell.allocation_id = Some(allocation.allocation_id());
@@ -173,12 +174,15 @@ impl<'job> JobDriver<'job> {
             false => self.schedule.begin_next().and_then(|next| self.pending.remove(&next)),
         };
         let next = match next {
-            Some(next) => hand_over(&mut driver, next, self.shell.restart, &self.shell.observers).await.map(Some),
+            Some(next) => hand_over(&mut driver, next, &self.shell.choices, &self.shell.observers).await.map(Some),
             None => Ok(None),
         };
         match &next {
             Ok(Some(_)) => driver.leave_agents().await,
             Ok(None) | Err(_) => {
+                if next.is_err() {
+                    driver.run_after().await;
+                }
                 driver.report_missed_faults();
                 driver.end_job().await;
             }
@@ -192,8 +196,7 @@ impl<'job> JobDriver<'job> {
 struct Opening<'a> {
     spec: &'a JobSpec,
     step: &'a Step,
-    again: bool,
-    restart: &'a RestartChoice,
+    choices: &'a RunChoices,
     prefix: &'a Path,
 }
 
@@ -205,7 +208,7 @@ impl Opening<'_> {
         reporter: &mut Reporter,
         signals: &mut Signals,
     ) -> Result<(Arc<dyn Allocation>, JobState), RunError> {
-        let Opening { spec, step, again, restart, prefix } = *self;
+        let Opening { spec, step, choices, prefix } = *self;
         let previous = JobState::read(prefix)?;
         if let Some(end) = JobState::end_by_other_version(prefix)? {
             tracing::warn!("another version of Holdfast ran a job here, which has ended ({end}): a new job begins");
@@ -220,10 +223,10 @@ impl Opening<'_> {
         let logs = StateDirectory::below(&job_prefix).join("agents");
         if let Some(kept) = previous.take_if(|state| matches!(state.stage, Stage::Kept { .. })) {
             // Otherwise its caches are drained: only what is below the prefix can be chosen.
-            let fits = *restart == RestartChoice::Newest && !restart_choice::is_drained_for(step, &kept);
+            let fits = choices.restart == RestartChoice::Newest && !restart_choice::is_drained_for(step, &kept);
             if fits && start::continues(spec, manager, &kept) {
                 let allocation = signals.or(kept.allocation.reopen(Some(&spec.allocation), logs.clone())).await?;
-                match start::begin_next_run(spec, step, (prefix, &job_prefix), again, &allocation, kept, reporter)? {
+                match start::begin_next_run(spec, step, (prefix, &job_prefix), choices, &allocation, kept, reporter)? {
                     Ok(state) => return Ok((allocation, state)),
                     Err(kept) => previous = Some(*kept),
                 }
@@ -244,8 +247,8 @@ impl Opening<'_> {
                 let earlier =
                     earlier.filter(|(job_id, _)| job_id == allocation.job_id()).map(|(_, generation)| generation);
                 let begun = start::check_size(spec, &*allocation).and_then(|()| {
-                    let ignored = restart_choice::apply(restart, prefix)?;
-                    start::begin(spec, step, (prefix, &job_prefix), (again, ignored), &allocation, earlier, reporter)
+                    let ignored = restart_choice::apply(&choices.restart, prefix)?;
+                    start::begin(spec, step, (prefix, &job_prefix), (choices, ignored), &allocation, earlier, reporter)
                 });
                 match begun {
                     Ok(state) => Ok((allocation, state)),

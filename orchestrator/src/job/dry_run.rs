@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::error::RunError;
 use super::preflight::{Prepared, preflight};
-use super::restart_choice::RestartChoice;
+use super::restart_choice::RunChoices;
 use super::state::{JobState, Stage, StateError};
 use super::state_file::JobLock;
 use super::{failure_domains, replicated, restart_choice, start};
@@ -31,14 +31,14 @@ pub struct Plan {
 ///
 /// # Errors
 /// Those of the preflight checks.
-pub fn plan(spec: &JobSpec, again: bool, restart: &RestartChoice) -> Result<Plan, RunError> {
+pub fn plan(spec: &JobSpec, choices: &RunChoices) -> Result<Plan, RunError> {
     let mut plan = Plan::default();
     let here = env::current_dir().map_err(RunError::io("find the working directory"))?;
     let job_prefix = start::canonical(&here.join(&spec.prefix));
     plan.refuse(check_prefix(&job_prefix));
-    plan.refuse(restart_choice::check(spec, again, restart));
+    plan.refuse(restart_choice::check(spec, choices));
     if let Some(pairs) = &spec.replicated {
-        let (text, refusal) = replicated::plan(spec, pairs, &job_prefix, restart)?;
+        let (text, refusal) = replicated::plan(spec, pairs, &job_prefix, &choices.restart)?;
         plan.text.push_str(&text);
         plan.refuse(refusal.map_or(Ok(()), Err));
     }
@@ -65,7 +65,7 @@ pub fn plan(spec: &JobSpec, again: bool, restart: &RestartChoice) -> Result<Plan
         plan.refuse(preview.refusal.map_or(Ok(()), |refusal| Err(refusal.into())));
         if let Some(old) = JobState::read(&prefix)? {
             plan.earlier_job(step, &prefix, &old);
-            if old.is_finished(spec, step) && !again {
+            if old.is_finished(spec, step) && !choices.again {
                 plan.line(format_args!("  was finished in an earlier run and would not run; `--again` repeats it"));
             }
         }

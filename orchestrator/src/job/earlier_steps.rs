@@ -1,6 +1,7 @@
 //! The steps of a job that ended, or were begun, in earlier runs.
 
 use super::error::RunError;
+use super::restart_choice::RunChoices;
 use super::schedule::Schedule;
 use super::state::{JobState, Stage};
 use crate::exit;
@@ -13,8 +14,8 @@ pub(super) struct EarlierSteps {
     under_way: Vec<usize>,
     /// The steps whose nodes the run before kept: see `keep_cache`.
     kept: Vec<usize>,
-    /// Finished steps are repeated.
-    again: bool,
+    /// Those of the run that is under way, or of this one.
+    pub(super) choices: RunChoices,
 }
 
 impl EarlierSteps {
@@ -23,7 +24,7 @@ impl EarlierSteps {
     ///
     /// # Errors
     /// A state cannot be read.
-    pub(super) fn read(spec: &JobSpec, again: bool) -> Result<Self, RunError> {
+    pub(super) fn read(spec: &JobSpec, choices: &RunChoices) -> Result<Self, RunError> {
         let states = spec.steps.iter().map(|step| JobState::read(&step.prefix)).collect::<Result<Vec<_>, _>>()?;
         for (step, state) in spec.steps.iter().zip(&states) {
             if let Some(Err(error)) = state.as_ref().map(|state| state.remove_old_secret(&step.prefix)) {
@@ -37,7 +38,11 @@ impl EarlierSteps {
         };
         let under_way = with_nodes(|stage| *stage == Stage::Running);
         let kept = with_nodes(|stage| matches!(stage, Stage::Kept { .. }));
-        Ok(EarlierSteps { states, under_way, kept, again })
+        let begun = under_way.first().and_then(|at| Some(states[*at].as_ref()?.choices.clone()));
+        let again = choices.again;
+        let mut choices = begun.unwrap_or_else(|| choices.clone());
+        choices.again |= again;
+        Ok(EarlierSteps { states, under_way, kept, choices })
     }
 
     /// The steps that are continued before others begin: their nodes still exist. Those under way come first, because
@@ -56,7 +61,7 @@ impl EarlierSteps {
                 .is_some_and(|job_id| self.under_way.iter().any(|under_way| self.job_id(*under_way) == Some(job_id)));
             match self.exit_code(at) {
                 _ if self.continued().any(|continued| continued == at) => schedule.take_over(at),
-                Some(exit::FINISHED) if self.is_finished(spec, step, at) && (same_job || !self.again) => {
+                Some(exit::FINISHED) if self.is_finished(spec, step, at) && (same_job || !self.choices.again) => {
                     schedule.finished_earlier(at);
                 }
                 Some(code) if same_job && code != exit::FINISHED => schedule.ended(at, code),

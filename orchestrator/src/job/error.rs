@@ -100,9 +100,18 @@ pub enum RunError {
     #[error(
         "`--checkpoint {name}`: the index of {} lists no complete checkpoint of this name; nothing was started. \
          `holdfast index list` shows those that there are",
-        prefix.display()
+        prefixes.iter().map(|prefix| prefix.display().to_string()).collect::<Vec<_>>().join(", or of ")
     )]
-    NoSuchCheckpoint { name: String, prefix: PathBuf },
+    NoSuchCheckpoint {
+        name: String,
+        /// Those of all steps.
+        prefixes: Vec<PathBuf>,
+    },
+    #[error(
+        "`--checkpoint {name}`: it is a checkpoint of `{step}`, which was finished in an earlier run and is not run \
+         again; nothing was started. `--again` repeats it"
+    )]
+    OfFinishedStep { name: String, step: String },
     /// Of `--checkpoint` and `--from-beginning`, and of a run with another number of ranks.
     #[error(
         "a run of the prefix directory {} is under way, and its orchestrator ended: nothing was started. `holdfast \
@@ -150,6 +159,7 @@ impl RunError {
             | RunError::OtherRanks { .. }
             | RunError::OtherSource { .. }
             | RunError::NoSuchCheckpoint { .. }
+            | RunError::OfFinishedStep { .. }
             | RunError::UnderWay { .. }
             | RunError::OtherKind { .. }
             | RunError::OtherPairs { .. }

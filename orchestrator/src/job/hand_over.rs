@@ -8,7 +8,7 @@ use holdfast_core::owned::Access;
 use super::error::RunError;
 use super::preflight::Prepared;
 use super::reporter::Reporter;
-use super::restart_choice::RestartChoice;
+use super::restart_choice::RunChoices;
 use super::shell::Observers;
 use super::state::{JobState, Stage};
 use super::state_file::JobLock;
@@ -46,7 +46,7 @@ pub(super) struct OpenedStep<'job> {
 pub(super) async fn hand_over<'job>(
     driver: &mut StepDriver<'_>,
     next: NextStep<'job>,
-    restart: &RestartChoice,
+    choices: &RunChoices,
     observers: &Observers,
 ) -> Result<OpenedStep<'job>, RunError> {
     let NextStep { at, step, prepared } = next;
@@ -65,9 +65,10 @@ pub(super) async fn hand_over<'job>(
             }
             let (allocation, template) = (former.allocation.clone(), former.template()?);
             let mut state = start::state_of_step(driver.spec, step, allocation, template);
+            state.choices = choices.clone();
             state.running = driver.agents.hand_over().await;
             state.snapshot = Some(driver.machine.snapshot().next_step());
-            let (choice, to) = (restart.clone(), prefix.clone());
+            let (choice, to) = (choices.restart.clone(), prefix.clone());
             state.ignored = driver.signals.or(on_thread(move || restart_choice::apply(&choice, &to))).await?;
             // The times of injected faults are counted from the first launch of the job.
             state.first_launch_ms = former.first_launch_ms;

@@ -111,5 +111,5 @@ pub use dry_run::{Plan, plan};
 pub use error::{PreflightError, RunError};
 pub use plain::{keys_without_effect, run_plain};
 pub use preflight::{MissingProgram, Prepared, machines_with_faults, missing_program};
-pub use restart_choice::RestartChoice;
+pub use restart_choice::{RestartChoice, RunChoices};
 pub use shell::RunOptions;

@@ -10,6 +10,7 @@ use holdfast_core::prefix::{Summary, fetch, index, publish, summary};
 use holdfast_core::store::{self, DatasetStore, DirectoryName, PrefixError};
 use holdfast_model::{CheckpointId, RestartRanks};
 use holdfast_wire::rank::Interface;
+use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
 use super::start;
@@ -18,8 +19,26 @@ use crate::launch::registry::registered;
 use crate::relaunch::Snapshot;
 use crate::spec::{JobSpec, Step};
 
+/// What the user chose for a run. An orchestrator that takes over has the choices of the one that began the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunChoices {
+    /// Repeat a job, or steps, that were finished in earlier runs.
+    #[serde(default)]
+    pub again: bool,
+    #[serde(default)]
+    pub restart: RestartChoice,
+}
+
+impl RunChoices {
+    /// True if the user chose nothing.
+    pub fn is_default(&self) -> bool {
+        *self == RunChoices::default()
+    }
+}
+
 /// What a run restarts from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RestartChoice {
     /// The newest checkpoint in cache, else that of the prefix directory.
     #[default]
@@ -43,16 +62,26 @@ struct Written {
 /// left to those who use it.
 ///
 /// # Errors
-/// [`RunError::OtherRanks`], [`RunError::OtherSource`], [`RunError::NoSuchCheckpoint`] and [`RunError::UnderWay`].
-pub fn check(spec: &JobSpec, again: bool, choice: &RestartChoice) -> Result<(), RunError> {
-    if let RestartChoice::Checkpoint(name) = choice
-        && !spec.steps.iter().any(|step| summary_of(&step.prefix, name).is_some())
-    {
-        return Err(RunError::NoSuchCheckpoint { name: name.clone(), prefix: start::canonical(&spec.prefix) });
+/// [`RunError::OtherRanks`], [`RunError::OtherSource`], [`RunError::NoSuchCheckpoint`], [`RunError::OfFinishedStep`] and
+/// [`RunError::UnderWay`].
+pub fn check(spec: &JobSpec, choices: &RunChoices) -> Result<(), RunError> {
+    let RunChoices { again, restart: choice } = choices;
+    let is_finished =
+        |step: &Step, state: Option<&JobState>| !*again && state.is_some_and(|state| state.is_finished(spec, step));
+    if let RestartChoice::Checkpoint(name) = choice {
+        let mut of = spec.steps.iter().filter(|step| summary_of(&step.prefix, name).is_some()).peekable();
+        let Some(first) = of.peek() else {
+            let prefixes = spec.steps.iter().map(|step| start::canonical(&step.prefix)).collect();
+            return Err(RunError::NoSuchCheckpoint { name: name.clone(), prefixes });
+        };
+        let step = first.name.clone();
+        if of.all(|step| is_finished(step, JobState::read(&step.prefix).ok().flatten().as_ref())) {
+            return Err(RunError::OfFinishedStep { name: name.clone(), step });
+        }
     }
     for step in &spec.steps {
         let state = JobState::read(&step.prefix).ok().flatten();
-        if !again && state.as_ref().is_some_and(|state| state.is_finished(spec, step)) {
+        if is_finished(step, state.as_ref()) {
             continue;
         }
         let under_way = || RunError::UnderWay { prefix: start::canonical(&step.prefix) };

@@ -10,7 +10,7 @@ use super::metrics::MetricsService;
 use super::notify::Notifier;
 use super::reporter::Reporter;
 use super::requeue::{self, RequeueError};
-use super::restart_choice::RestartChoice;
+use super::restart_choice::RunChoices;
 use super::signals::Signals;
 use super::state::JobState;
 use super::state_file::JobLock;
@@ -29,9 +29,7 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     pub spec: JobSpec,
-    /// Repeat a job, or steps, that were finished in earlier runs.
-    pub again: bool,
-    pub restart: RestartChoice,
+    pub choices: RunChoices,
     /// The faults of the spec may be injected on machines; on virtual nodes they always may.
     pub allows_faults: bool,
     /// The caller closes it.
@@ -63,8 +61,7 @@ impl Observers {
 /// A job from its beginning to its end. While it exists, signals do not end the process.
 pub(super) struct JobShell<'job> {
     pub(super) spec: &'job JobSpec,
-    pub(super) again: bool,
-    pub(super) restart: &'job RestartChoice,
+    pub(super) choices: RunChoices,
     pub(super) screen: Screen,
     /// The prefix directory of the job.
     pub(super) prefix: PathBuf,
@@ -90,8 +87,7 @@ impl<'job> JobShell<'job> {
         let notifier = Notifier::start(&spec.job, &prefix, &spec.notify)?;
         Ok(JobShell {
             spec,
-            again: options.again,
-            restart: &options.restart,
+            choices: options.choices.clone(),
             screen: options.screen.clone(),
             _lock: JobLock::take(&prefix, spec.group_access)?,
             prefix,

@@ -335,7 +335,7 @@ impl<'job> SideBySide<'_, 'job> {
         let opened = on_thread(move || OpenedPrefix::open(&path, &job, group_access, log));
         let OpenedPrefix { prefix, lock, event_log, mut left } = signals.or(opened).await?;
         let mut reporter = shell.observers.reporter(event_log, shell.screen.of_step(&step.name), Some(step));
-        let fits = *shell.restart == RestartChoice::Newest;
+        let fits = shell.choices.restart == RestartChoice::Newest;
         if let Some(kept) =
             left.take_if(|state| matches!(state.stage, Stage::Kept { .. }) && state.has_same_nodes(&self.first))
         {
@@ -345,7 +345,8 @@ impl<'job> SideBySide<'_, 'job> {
             let prefixes = (&*prefix, &*shell.prefix);
             left = match continues {
                 true => {
-                    match start::begin_next_run(spec, step, prefixes, shell.again, allocation, kept, &mut reporter)? {
+                    match start::begin_next_run(spec, step, prefixes, &shell.choices, allocation, kept, &mut reporter)?
+                    {
                         Ok(state) => {
                             return Ok(OpenedStep { at, step, prepared, prefix, lock: Some(lock), reporter, state });
                         }
@@ -362,13 +363,14 @@ impl<'job> SideBySide<'_, 'job> {
                     signals.or(standalone::finish_earlier(spec, &prefix, left, &reporter.screen)).await?;
                 }
                 let mut state = start::state_of_step(spec, step, allocation.record(), self.first.template()?);
+                state.choices = shell.choices.clone();
                 state.agents.step = Some(step.name.clone());
                 state.finished = Generation(self.highest.load(Ordering::Relaxed));
                 (state.first_launch_ms, state.faults_injected) = {
                     let faults = self.faults.lock();
                     (faults.first_launch_ms(), faults.injected())
                 };
-                let (choice, to) = (shell.restart.clone(), prefix.clone());
+                let (choice, to) = (shell.choices.restart.clone(), prefix.clone());
                 state.ignored = signals.or(on_thread(move || restart_choice::apply(&choice, &to))).await?;
                 let (written, to) = (state.clone(), prefix.clone());
                 signals.or(on_thread(move || record_begin(&written, &to))).await?;

@@ -16,6 +16,7 @@ use holdfast_wire::trust;
 use super::error::RunError;
 use super::preflight::Prepared;
 use super::reporter::Reporter;
+use super::restart_choice::RunChoices;
 use super::state::{JobState, StateError};
 use super::{command_record, settings};
 use crate::allocation::{AgentSettings, AgentTemplate, Allocation, AllocationRecord, AllocationRequest, Continuation};
@@ -115,17 +116,17 @@ pub(super) fn begin(
     spec: &JobSpec,
     step: &Step,
     (prefix, job_prefix): (&Path, &Path),
-    (again, ignored): (bool, BTreeSet<String>),
+    (choices, ignored): (&RunChoices, BTreeSet<String>),
     allocation: &Arc<dyn Allocation>,
     earlier: Option<Generation>,
     reporter: &mut Reporter,
 ) -> Result<JobState, RunError> {
     set_old_generations_aside(prefix);
-    command_record::begin(job_prefix, &allocation.allocation_id(), again).map_err(StateError::from)?;
+    command_record::begin(job_prefix, &allocation.allocation_id(), choices.again).map_err(StateError::from)?;
     let template = template(spec, step, &**allocation)?;
     let mut state = state_of_step(spec, step, allocation.record(), template);
     state.finished = earlier.unwrap_or(Generation::NONE);
-    state.ignored = ignored;
+    (state.choices, state.ignored) = (choices.clone(), ignored);
     state.write(prefix)?;
     announce(&state, prefix, reporter);
     Ok(state)
@@ -161,7 +162,7 @@ pub(super) fn begin_next_run(
     spec: &JobSpec,
     step: &Step,
     (prefix, job_prefix): (&Path, &Path),
-    again: bool,
+    choices: &RunChoices,
     allocation: &Arc<dyn Allocation>,
     kept: JobState,
     reporter: &mut Reporter,
@@ -173,9 +174,9 @@ pub(super) fn begin_next_run(
     if agents != kept.agents {
         return Ok(Err(Box::new(kept)));
     }
-    command_record::begin(job_prefix, &allocation.allocation_id(), again).map_err(StateError::from)?;
+    command_record::begin(job_prefix, &allocation.allocation_id(), choices.again).map_err(StateError::from)?;
     let mut state = state_of_step(spec, step, kept.allocation, template);
-    state.agents.step = of_step;
+    (state.agents.step, state.choices) = (of_step, choices.clone());
     state.finished = kept.finished;
     state.first_launch_ms = kept.first_launch_ms;
     state.faults_injected = kept.faults_injected;

@@ -13,6 +13,7 @@ use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::trust::{self, TrustError};
 use serde::{Deserialize, Serialize};
 
+use super::restart_choice::RunChoices;
 use crate::allocation::{AgentSettings, AgentTemplate, AllocationRecord};
 use crate::drain::CopySettings;
 use crate::exit;
@@ -96,6 +97,9 @@ pub struct JobState {
     /// [`Settings::ignored`](holdfast_wire::run::Settings::ignored).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub ignored: BTreeSet<String>,
+    /// What the user chose for the run, also for the steps that begin later.
+    #[serde(default, skip_serializing_if = "RunChoices::is_default")]
+    pub choices: RunChoices,
     /// Of a job with pairs of main and replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs: Option<PairsState>,
@@ -301,6 +305,7 @@ impl JobState {
             finished: Generation::NONE,
             entries: 0,
             ignored: BTreeSet::new(),
+            choices: RunChoices::default(),
             pairs: None,
         }
     }

@@ -18,6 +18,7 @@ use tokio_util::sync::DropGuard;
 
 use super::background::{Background, Inbox};
 use super::drain_task::DrainTask;
+use super::error::RunError;
 use super::excluded_nodes::ExcludedNodes;
 use super::fault_schedule::FaultSchedule;
 use super::node_pool::StepNodes;
@@ -186,6 +187,17 @@ impl StepDriver<'_> {
         let context = CommandContext { prefix: self.job_prefix.clone(), directory, ..self.commands.clone() };
         let cancellation = CommandCancellation::new(&nodes);
         Ok(SiteCommands { key, commands, nodes, context, cancellation })
+    }
+
+    /// Runs the commands of `after:` because no other step can begin, although one should.
+    pub(super) async fn run_after(&mut self) {
+        let after = match self.site_commands(CommandKey::After, self.nodes_up()) {
+            Ok(after) => after,
+            Err(error) => return tracing::warn!(%error, "the commands of `after` cannot be run"),
+        };
+        let StepDriver { signals, reporter, .. } = self;
+        // What fails is reported as an event.
+        let _ = signals.or(async { Ok::<_, RunError>(after.run(|event| reporter.emit(event)).await) }).await;
     }
 
     /// The site's health test, if there is one, and where it runs.

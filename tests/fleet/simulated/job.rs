@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use holdfast::allocation::{Allocation, AllocationPreview, ManagerEntry};
 use holdfast::events::{RunReport, Screen, ScreenStyle};
-use holdfast::job::{self, Prepared, RestartChoice, RunOptions};
+use holdfast::job::{self, Prepared, RunChoices, RunOptions};
 use holdfast::launch::LauncherContext;
 use holdfast::spec::{Chosen, Environment, JobSpec, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount};
 use parking_lot::Mutex;
@@ -112,7 +112,7 @@ impl Job {
         };
         *NEXT.lock() = Some(Arc::clone(&allocation));
         let screen = Screen::new(ScreenStyle { quiet: true, document: true, labels: false })?;
-        let options = RunOptions { spec, again: false, restart: RestartChoice::Newest, allows_faults: false, screen };
+        let options = RunOptions { spec, choices: RunChoices::default(), allows_faults: false, screen };
         let running = thread::Builder::new().name("job".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             let runtime = runtime.map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! What an agent does without being asked, once a second, on a thread of its own.
+//! What an agent does without being asked, every three seconds, on a thread of its own.
 //!
 //! The cost of an agent without work is mostly that it wakes up, and a timer of the runtime wakes it several times.
 //! File work may also hang: only this thread waits for it.
@@ -6,12 +6,10 @@
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
 
 use crate::agent::Agent;
 use crate::directories::claim::{self, Claim};
 
-const EVERY: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 256 << 10;
 
 /// Starts the thread, which ends with the claim or the agent: reads the halt file again, which SCR's commands change
@@ -26,22 +24,17 @@ pub(super) fn start(agent: &Arc<Agent>, claim: &Arc<Claim>) -> io::Result<()> {
 }
 
 fn work(agent: &Weak<Agent>, claim: &Weak<Claim>) {
-    let mut unrenewed = Duration::ZERO;
     loop {
-        thread::sleep(EVERY);
+        thread::sleep(claim::RENEW_EVERY);
         let Some(agent) = agent.upgrade() else { return };
         agent.halt.refresh();
         let socket = agent.paths.socket().symlink_metadata();
         if socket.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             agent.socket_removed.notify_one();
         }
-        unrenewed += EVERY;
-        if unrenewed >= claim::RENEW_EVERY {
-            unrenewed = Duration::ZERO;
-            let Some(claim) = claim.upgrade() else { return };
-            if let Err(error) = claim.renew() {
-                tracing::warn!(%error, "claim_not_renewed");
-            }
+        let Some(claim) = claim.upgrade() else { return };
+        if let Err(error) = claim.renew() {
+            tracing::warn!(%error, "claim_not_renewed");
         }
     }
 }

@@ -40,8 +40,8 @@ impl Moment {
 }
 
 /// A health report has the file read again whose content is older. SCR's commands change it without the agent, which
-/// [refreshes](HaltKeeper::refresh) it once a second.
-const FILE_CACHED: Duration = Duration::from_secs(3);
+/// [refreshes](HaltKeeper::refresh) it every three seconds.
+const FILE_CACHED: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub struct HaltKeeper {

@@ -18,7 +18,7 @@ use super::result::{CompatError, ExitResult, YES, refused};
 use super::scripts::{ScriptOutput, date, is_disabled, prerun};
 use crate::host::libraries::Libraries;
 use crate::host::program;
-use crate::job::RestartChoice;
+use crate::job::{RestartChoice, RunChoices};
 use crate::spec::JobSpec;
 
 /// Short options of srun without a value.
@@ -232,7 +232,8 @@ pub(super) fn srun(words: &[String]) -> ExitResult {
     prerun(&[])?;
     output.line(&format!("RUN 1: {}", date()))?;
     // As SCR: whether an earlier run in this directory was finished does not matter.
-    let ran = run::run_spec(spec, true, RestartChoice::Newest, Style::Human { verbose: false });
+    let choices = RunChoices { again: true, restart: RestartChoice::Newest };
+    let ran = run::run_spec(spec, choices, Style::Human { verbose: false });
     match &ran {
         Ok(report) => output.line(&format!("run: exit code {}", report.exit_code))?,
         // Nothing was started.

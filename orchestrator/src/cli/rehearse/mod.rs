@@ -32,7 +32,7 @@ use crate::events::reader::Reader;
 use crate::exit;
 use crate::host::user_name;
 use crate::job::state::{JobState, Stage};
-use crate::job::{RestartChoice, RunOptions};
+use crate::job::{RestartChoice, RunChoices, RunOptions};
 use crate::spec::quantity::parse_duration;
 use crate::spec::{Environment, InjectedFault, JobSpec};
 
@@ -209,8 +209,8 @@ impl PlannedRehearsal<'_> {
     ) -> Result<RunReport, Failure> {
         let spec = self.changed(prefix, &directory.user, fault);
         prefix_access::refuse_root(prefix, "rehearse the job as its user")?;
-        let (restart, screen) = (RestartChoice::Beginning, screen.clone());
-        let options = RunOptions { spec, again: false, restart, allows_faults, screen };
+        let choices = RunChoices { again: false, restart: RestartChoice::Beginning };
+        let options = RunOptions { spec, choices, allows_faults, screen: screen.clone() };
         let run = crate::job::run(&options);
         let mut run = std::pin::pin!(run);
         // With `--compare`, the results are those of the complete job.

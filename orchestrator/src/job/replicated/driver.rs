@@ -66,10 +66,10 @@ const SHORTEST_PATIENCE: Duration = Duration::from_secs(2);
 pub async fn run(options: &RunOptions, replicated: &Replicated) -> Result<RunReport, RunError> {
     let (spec, began) = (&options.spec, Instant::now());
     let prepared = opening::preflight(spec, replicated)?;
-    restart_choice::check(spec, options.again, &options.restart)?;
+    restart_choice::check(spec, &options.choices)?;
     let mut shell = JobShell::begin(options)?;
     let prefix = shell.prefix.clone();
-    if !options.again
+    if !options.choices.again
         && let Some(earlier) = opening::is_finished(spec, &prefix)?
     {
         options.screen.line("the job was finished in an earlier run and is not run again; `--again` repeats it");
@@ -78,7 +78,7 @@ pub async fn run(options: &RunOptions, replicated: &Replicated) -> Result<RunRep
         return Ok(report(spec, &prefix, (job_id, outcome, exit::FINISHED), Vec::new(), began));
     }
     let mut reporter = shell.reporter(&prefix, None)?;
-    let from = (&*prefix, &options.restart);
+    let from = (&*prefix, &options.choices.restart);
     let opened = opening::open(spec, replicated, &prepared, from, (&mut reporter, &mut shell.signals)).await;
     let ended = match opened {
         Err(error) => Err(error),
