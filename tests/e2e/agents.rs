@@ -51,6 +51,22 @@ fn externally_killed_agent_is_restarted(world: &World) {
 }
 
 #[test]
+fn an_agent_without_work_gives_back_the_memory_of_the_code_that_it_does_not_use(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
+    let running = job.reaches(4);
+    let status = format!("/proc/{}/status", world.agent_pid("node3"));
+    let resident_kb = || {
+        let status = fs::read_to_string(&status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    let most = resident_kb();
+    world.wait("a smaller agent", || (resident_kb() < most * 3 / 4).then_some(()));
+    job.goes_on_to_its_end(running);
+    job.assert_result();
+}
+
+#[test]
 fn socket_of_a_living_agent_that_was_removed_is_there_again_for_the_next_generation(world: &World) {
     let job = Job::new(world, 1).holding_after(4);
     let running = job.reaches(4);

@@ -102,12 +102,26 @@ fn ranks_that_cannot_be_moved_now_are_named_by_the_command_and_the_log(world: &W
     let words = ["nodes", "exclude", "node[1-2]", "--now", "--reason", "GPU errors", "--json"];
     let ran = job.command(&words, 69);
     assert_eq!(ran.json()["delayed"], json!(["node1", "node2"]));
-    ran.prints(&["the ranks of node[1-2] are not moved now", "go on until the generation ends"]);
+    ran.prints(&["the ranks of node[1-2] are not moved now", "until the generation ends or other nodes can be used"]);
     assert_eq!(running.sees_event("exclusion_delayed")["needed"], 4);
     let ran = job.goes_on_to_its_end(running);
     ran.prints(&["node1 is excluded: GPU errors; it keeps rank 1 until the generation ends"]);
     assert!(!ran.err.contains("relaunched on other nodes"), "{}", ran.err);
     assert_eq!(world.all("generation_launched").len(), 1);
+}
+
+#[test]
+fn ranks_that_could_not_be_moved_are_moved_when_another_node_is_included(world: &World) {
+    let job = Job::new(world, 1).holding_after(4);
+    let mut running = job.reaches(4);
+    job.command(&["nodes", "exclude", "node4"], 0);
+    job.command(&["nodes", "exclude", "node2", "--now", "--reason", "GPU errors"], 69);
+    job.command(&["nodes", "include", "node4"], 0);
+    running.sees_where("restarted", "generation", 2);
+    job.go_on();
+    running.ends_with(0).prints(&["generation 1 ended: excluded by the user: node2; newest checkpoint 4"]);
+    assert_eq!(world.all("generation_placed")[1]["nodes"], json!(["node0", "node1", "node3", "node4"]));
+    job.assert_result();
 }
 
 #[test]

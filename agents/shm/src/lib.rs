@@ -9,7 +9,7 @@
 //! * [`mapping`]: the mapped memory; [`checksum`]: copying and checking in one pass. Nearly all `unsafe`
 //!   code is in these two;
 //! * [`clients`]: where programs that users start become copies;
-//! * [`process`]: the start time of a process, and the signals of threads.
+//! * [`process`]: clocks, the signals and time slices of threads, the pages of the program.
 //!
 //! # Layout, version 2
 //!

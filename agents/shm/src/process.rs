@@ -1,8 +1,10 @@
-//! The clocks and the threads of this process.
+//! The clocks, the threads and the program of this process.
 
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::ops::Range;
+use std::{fs, io, ptr};
 
+use rustix::mm::{Advice, madvise};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The time of a clock.
@@ -51,10 +53,106 @@ pub fn run_soon() {
     }
 }
 
+/// Gives back the pages of this program's code and constants: they do not count as memory of this process any more. Those
+/// that are used again are mapped again, from the page cache where the kernel has kept them there.
+///
+/// # Errors
+/// The mappings cannot be read, or the system refuses it.
+pub fn give_back_program() -> io::Result<()> {
+    let program = fs::read_link("/proc/self/exe")?;
+    let mappings = fs::read_to_string("/proc/self/smaps")?;
+    for range in ranges_of_code(&mappings, &program.to_string_lossy()) {
+        // SAFETY: the mapping is one of the program, which exists as long as the process does. It is private, cannot be
+        // written, and has no page of its own, in memory or swapped out: every page of it is one of the file, and has
+        // the same content when it is mapped again.
+        unsafe { madvise(ptr::without_provenance_mut(range.start), range.len(), Advice::LinuxDontNeed)? };
+    }
+    Ok(())
+}
+
+/// The mappings of a program up to its code, in `/proc/PID/smaps`, that have the pages of the file and no others. What
+/// follows the code has addresses that the loader has entered.
+fn ranges_of_code(mappings: &str, program: &str) -> Vec<Range<usize>> {
+    let mut found: Vec<(Range<usize>, bool)> = Vec::new();
+    let mut is_after_code = false;
+    let mut present = None;
+    for line in mappings.lines() {
+        if let Some((range, protection, path)) = header_of_mapping(line) {
+            present = None;
+            if path == program && !is_after_code && matches!(protection, "r--p" | "r-xp") {
+                is_after_code = protection == "r-xp";
+                found.push((range, false));
+                present = Some((0, found.len() - 1));
+            }
+        } else if let Some((clean, at)) = &mut present
+            && let Some(("Anonymous" | "Swap", value)) = line.split_once(':')
+        {
+            *clean += i32::from(value.trim() == "0 kB");
+            found[*at].1 = *clean == 2;
+        }
+    }
+    found.into_iter().filter_map(|(range, is_clean)| is_clean.then_some(range)).collect()
+}
+
+/// The addresses, the protection and the path of a mapping, if the line is the first one of it.
+fn header_of_mapping(line: &str) -> Option<(Range<usize>, &str, &str)> {
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
+    Some((range, words.next()?, words.nth(3)?.trim_start()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+
+    /// The beginning of `/proc/PID/smaps`, with some of its lines.
+    fn mappings(of_code: &str) -> String {
+        let mapping = |range: &str, protection: &str, content: &str| {
+            format!(
+                "{range} {protection} 00000000 fe:00 1001 {:>30}\nSize: 6132 kB\nRss: 5000 kB\n{content}\nVmFlags: rd\n",
+                "/opt/my program"
+            )
+        };
+        let clean = "Anonymous:             0 kB\nSwap:                  0 kB";
+        mapping("1000-3000", "r--p", clean)
+            + &mapping("3000-9000", "r-xp", of_code)
+            + &mapping("9000-a000", "r--p", clean)
+            + &mapping("a000-b000", "rw-p", clean)
+            + &mapping("b000-c000", "r-xp", clean).replace("/opt/my program", "/lib/libc.so")
+    }
+
+    #[test]
+    fn only_code_and_constants_whose_pages_are_those_of_the_file_are_given_back() {
+        let bounds = |ranges: Vec<Range<usize>>| ranges.into_iter().map(|it| (it.start, it.end)).collect::<Vec<_>>();
+        let ranges = |of_code: &str| bounds(ranges_of_code(&mappings(of_code), "/opt/my program"));
+        assert_eq!(ranges("Anonymous: 0 kB\nSwap: 0 kB"), [(0x1000, 0x3000), (0x3000, 0x9000)]);
+        // A debugger has written to it, and the page may be swapped out; or the kernel does not show it.
+        assert_eq!(ranges("Anonymous: 4 kB\nSwap: 0 kB"), [(0x1000, 0x3000)]);
+        assert_eq!(ranges("Anonymous: 0 kB\nSwap: 4 kB"), [(0x1000, 0x3000)]);
+        assert_eq!(ranges("Anonymous: 0 kB"), [(0x1000, 0x3000)]);
+        assert_eq!(ranges_of_code(&mappings(""), "/opt/other"), []);
+    }
+
+    #[test]
+    fn a_program_goes_on_after_its_pages_were_given_back() {
+        let resident = || {
+            let mappings = fs::read_to_string("/proc/self/smaps").unwrap();
+            let program = fs::read_link("/proc/self/exe").unwrap();
+            let mut lines = mappings.lines();
+            let is_code = |line: &str| {
+                header_of_mapping(line)
+                    .is_some_and(|(_, protection, path)| protection == "r-xp" && path == program.to_str().unwrap())
+            };
+            lines.find(|line| is_code(line)).unwrap();
+            let resident = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+            resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+        };
+        let before = resident();
+        give_back_program().unwrap();
+        let after = resident();
+        assert!(after < before, "{after} kB are mapped; before, {before} kB");
+    }
 
     /// The slice of this thread in nanoseconds, where the kernel shows it.
     fn slice() -> Option<u64> {

@@ -62,8 +62,8 @@ struct Written {
 /// left to those who use it.
 ///
 /// # Errors
-/// [`RunError::OtherRanks`], [`RunError::OtherSource`], [`RunError::NoSuchCheckpoint`], [`RunError::OfFinishedStep`] and
-/// [`RunError::UnderWay`].
+/// [`RunError::OtherRanks`], [`RunError::OtherSource`], [`RunError::NoSuchCheckpoint`], [`RunError::OfFinishedStep`]
+/// and [`RunError::UnderWay`].
 pub fn check(spec: &JobSpec, choices: &RunChoices) -> Result<(), RunError> {
     let RunChoices { again, restart: choice } = choices;
     let is_finished =

@@ -67,9 +67,28 @@ impl Machine {
             // Its placement may use the node.
             Phase::Preparing => self.set_phase(Phase::Gathering),
             Phase::Running if !ended.is_empty() => self.end_excluded(now, &ended, out),
-            _ => {}
+            _ => self.end_delayed(now, out),
         }
         self.want_nodes(out);
+    }
+
+    /// Ends the generation because of nodes whose exclusion was delayed, if enough others can be used now.
+    pub(super) fn end_delayed(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if self.state.head.phase != Phase::Running || self.usable() < self.needed() {
+            return;
+        }
+        let is_delayed = |position: &u32| {
+            let node = &self.state.nodes[*position as usize];
+            node.keeps_ranks && node.excluded.is_some() && self.is_used(*position) && !node.is_out()
+        };
+        let delayed: Vec<u32> = (0..self.state.nodes.len() as u32).filter(is_delayed).collect();
+        if delayed.is_empty() {
+            return;
+        }
+        for position in &delayed {
+            self.state.nodes.change(*position).keeps_ranks = false;
+        }
+        self.end_excluded(now, &delayed, out);
     }
 
     fn exclude(&mut self, now: Duration, position: u32, exclusion: &Exclusion, is_new: bool, out: &mut Vec<Action>) {

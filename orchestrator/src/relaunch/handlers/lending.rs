@@ -64,6 +64,7 @@ impl Machine {
         }
         if !lent.is_empty() {
             self.record(LogEvent::NodesLent { nodes: self.names_of(lent) }, out);
+            self.end_delayed(now, out);
         }
         let Some(reason) = self.obstacle(now).filter(is_lack_of_nodes) else { return };
         if self.state.head.phase == Phase::AwaitingNodes && !more_later {

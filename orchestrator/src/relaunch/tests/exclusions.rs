@@ -86,6 +86,31 @@ fn an_exclusion_that_leaves_too_few_nodes_does_not_end_the_generation() {
 }
 
 #[test]
+fn ranks_that_stayed_for_lack_of_nodes_are_moved_when_another_node_is_included() {
+    let mut world = World::running_with(config(5, 4));
+    world.joined(None);
+    world.happens(event(&[4], false));
+    world.happens(event(&[1, 4], true));
+    assert!(world.machine.explain().nodes[1].keeps_ranks);
+    assert_eq!(world.generation(), Generation(1));
+    world.happens(event(&[1], true));
+    assert_eq!(world.causes(), [EndCause::Excluded { nodes: vec![name(1)] }]);
+    assert_eq!(world.homes(), ["n0", "n4", "n2", "n3"]);
+    assert!(!world.machine.explain().nodes[1].keeps_ranks);
+}
+
+#[test]
+fn ranks_that_stayed_for_lack_of_nodes_are_moved_when_the_job_lends_another_node() {
+    let lent = [name(0), name(1)].into();
+    let mut world = World::running_with(Config { lent: Some(lent), ..config(6, 2) });
+    world.joined(None);
+    world.pool.0 = vec![name(5)];
+    world.happens(event(&[1], true));
+    assert_eq!(world.causes(), [EndCause::Excluded { nodes: vec![name(1)] }]);
+    assert_eq!(world.homes(), ["n0", "n5"]);
+}
+
+#[test]
 fn a_node_that_is_included_again_is_a_spare_whether_its_agent_was_up_or_not() {
     let mut world = World::running_with(Config { excluded: excluded(&[4], false), ..config(6, 4) });
     world.happens(event(&[4, 5], false));
