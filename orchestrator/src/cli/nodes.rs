@@ -177,8 +177,8 @@ fn change(
 /// What is to be known of nodes that keep their ranks.
 pub(super) fn delayed_text(delayed: &BTreeSet<NodeName>) -> String {
     format!(
-        "the ranks of {} are not moved now: too few other nodes are left; they go on until the generation ends or other \
-         nodes can be used; include others again, or halt the job",
+        "the ranks of {} are not moved now: too few other nodes are left; they go on until the generation ends or \
+         other nodes can be used; include others again, or halt the job",
         list_text(delayed)
     )
 }

@@ -21,7 +21,8 @@ const ROUNDS_BETWEEN: u32 = 20;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Starts the thread, which ends with the claim or the agent: reads the halt file again, which SCR's commands change
-/// without the agent; looks whether the socket of the ranks was removed; renews the claim; gives memory back after work.
+/// without the agent; looks whether the socket of the ranks was removed; renews the claim; after work, gives memory
+/// back.
 ///
 /// # Errors
 /// The system refuses the thread.
