@@ -234,7 +234,9 @@ fn job_states() -> Vec<Vec<u8>> {
     make_directory(StateDirectory::below(base.path()).path());
     state.write(base.path()).unwrap();
     let mut journal = JournalFile::begin(base.path(), &state).unwrap();
-    for (number, stage) in [Stage::Running, Stage::Undrained { reason: "no node".to_owned() }].into_iter().enumerate() {
+    for (number, stage) in
+        [Stage::Running, Stage::Undrained { reason: "no node".to_owned(), ended: None }].into_iter().enumerate()
+    {
         let progress = Progress {
             stage,
             halt_set: true,

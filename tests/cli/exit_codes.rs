@@ -11,7 +11,7 @@ const PAGE: &str = include_str!("../../docs/exit-codes.md");
 
 /// Commands in a directory with a faulty spec `bad.yaml`, a valid one `good.yaml`, a damaged index in `damaged/`, and a
 /// file `text` of unknown format, with their exit codes.
-const CASES: [(&[&str], i32); 34] = [
+const CASES: [(&[&str], i32); 36] = [
     (&["run"], 64),
     (&["run", "--dry-run", "good.yaml"], 0),
     (&["run", "bad.yaml"], 78),
@@ -26,6 +26,8 @@ const CASES: [(&[&str], i32); 34] = [
     (&["top"], 64),
     (&["halt", "list", "--prefix", "missing"], 69),
     (&["halt", "list", "bad.yaml"], 78),
+    (&["halt", "set", "--now=", "--prefix", "missing"], 64),
+    (&["halt", "set", "--immediate=", "--prefix", "missing"], 64),
     (&["index", "list", "--prefix", "missing"], 69),
     (&["index", "list", "--prefix", "damaged"], 65),
     (&["index", "current"], 69),

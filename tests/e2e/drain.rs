@@ -420,6 +420,21 @@ fn drain_without_permission_in_the_prefix_directory_ends_with_73_until_it_is_giv
 }
 
 #[test]
+fn a_finished_job_stays_finished_when_its_drain_is_repeated(world: &World) {
+    let job = Job::new(world, 0).holding_after(4);
+    let mut running = world.start(without_capabilities(world, &job.command_line()));
+    running.sees_checkpoint(4);
+    set_mode(&world.prefix(), 0o500);
+    job.go_on();
+    running.ends_with(73).prints(&["the job is finished", "Permission denied", MEND]);
+    set_mode(&world.prefix(), 0o700);
+    job.command(&["drain"], 0).prints(&["checkpoint 8 is complete"]);
+    assert_eq!(job.command(&["status", "--json"], 0).json()["exit_code"], 0);
+    job.run(0).prints(&["finished in an earlier run"]);
+    assert_eq!(world.all("generation_launched").len(), 1, "it is not run again");
+}
+
+#[test]
 fn drain_without_permission_for_its_own_state_ends_with_73(world: &World) {
     let job = Job::new(world, 0).holding_after(4);
     job.abandon_after(4);

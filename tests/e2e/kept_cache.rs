@@ -58,6 +58,15 @@ fn without_kept_caches_the_second_run_restarts_from_the_prefix(world: &World) {
     world.assert_restarted(4, "fetched");
 }
 
+#[test]
+fn a_drain_of_a_dataset_that_does_not_exist_leaves_the_caches_for_the_next_run(world: &World) {
+    let job = halted(world, Job::new(world, 0));
+    job.command(&["drain", "--checkpoint", "99"], 69).prints(&["no node that answers has dataset 99"]);
+    assert_eq!(job.command(&["status", "--json"], 0).json()["stage"], "kept");
+    job.run(0);
+    world.assert_restarted(4, "cache");
+}
+
 #[test(unchecked)]
 fn drain_removes_kept_caches(world: &World) {
     let job = halted(world, Job::new(world, 0));

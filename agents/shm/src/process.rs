@@ -2,8 +2,9 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::{fs, io, ptr};
+use std::{io, ptr};
 
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::mm::{Advice, madvise};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -59,9 +60,9 @@ pub fn run_soon() {
 /// # Errors
 /// The mappings cannot be read, or the system refuses it.
 pub fn give_back_program() -> io::Result<()> {
-    let program = fs::read_link("/proc/self/exe")?;
-    let mappings = fs::read_to_string("/proc/self/smaps")?;
-    for range in ranges_of_code(&mappings, &program.to_string_lossy()) {
+    let process = Process::myself().map_err(io::Error::other)?;
+    let program = MMapPath::Path(process.exe().map_err(io::Error::other)?);
+    for range in ranges_of_code(&process.smaps().map_err(io::Error::other)?.0, &program) {
         // SAFETY: the mapping is one of the program, which exists as long as the process does. It is private, cannot be
         // written, and has no page of its own, in memory or swapped out: every page of it is one of the file, and has
         // the same content when it is mapped again.
@@ -70,47 +71,35 @@ pub fn give_back_program() -> io::Result<()> {
     Ok(())
 }
 
-/// The mappings of a program up to its code, in `/proc/PID/smaps`, that have the pages of the file and no others. What
-/// follows the code has addresses that the loader has entered.
-fn ranges_of_code(mappings: &str, program: &str) -> Vec<Range<usize>> {
-    let mut found: Vec<(Range<usize>, bool)> = Vec::new();
-    let mut is_after_code = false;
-    let mut present = None;
-    for line in mappings.lines() {
-        if let Some((range, protection, path)) = header_of_mapping(line) {
-            present = None;
-            if path == program && !is_after_code && matches!(protection, "r--p" | "r-xp") {
-                is_after_code = protection == "r-xp";
-                found.push((range, false));
-                present = Some((0, found.len() - 1));
-            }
-        } else if let Some((clean, at)) = &mut present
-            && let Some(("Anonymous" | "Swap", value)) = line.split_once(':')
-        {
-            *clean += i32::from(value.trim() == "0 kB");
-            found[*at].1 = *clean == 2;
-        }
-    }
-    found.into_iter().filter_map(|(range, is_clean)| is_clean.then_some(range)).collect()
-}
-
-/// The addresses, the protection and the path of a mapping, if the line is the first one of it.
-fn header_of_mapping(line: &str) -> Option<(Range<usize>, &str, &str)> {
-    let mut words = line.splitn(6, ' ');
-    let (start, end) = words.next()?.split_once('-')?;
-    let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
-    Some((range, words.next()?, words.nth(3)?.trim_start()))
+/// The mappings of a program up to its code that have the pages of the file and no others. What follows the code has
+/// addresses that the loader has entered.
+fn ranges_of_code(mappings: &[MemoryMap], program: &MMapPath) -> Vec<Range<usize>> {
+    let of_program: Vec<&MemoryMap> = mappings.iter().filter(|mapping| mapping.pathname == *program).collect();
+    let is_code = |mapping: &&MemoryMap| mapping.perms.contains(MMPermissions::EXECUTE);
+    let until = of_program.iter().position(is_code).map_or(0, |code| code + 1);
+    let is_clean = |mapping: &&&MemoryMap| {
+        let has_none = |kind: &str| mapping.extension.map.get(kind) == Some(&0);
+        let is_fixed = mapping.perms.contains(MMPermissions::PRIVATE) && !mapping.perms.contains(MMPermissions::WRITE);
+        is_fixed && has_none("Anonymous") && has_none("Swap")
+    };
+    let clean = of_program[..until].iter().filter(is_clean);
+    clean.map(|mapping| mapping.address.0 as usize..mapping.address.1 as usize).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use procfs::FromBufRead as _;
+    use procfs::process::MemoryMaps;
+
     use super::*;
 
     /// The beginning of `/proc/PID/smaps`, with some of its lines.
     fn mappings(of_code: &str) -> String {
         let mapping = |range: &str, protection: &str, content: &str| {
             format!(
-                "{range} {protection} 00000000 fe:00 1001 {:>30}\nSize: 6132 kB\nRss: 5000 kB\n{content}\nVmFlags: \n",
+                "{range} {protection} 00000000 fe:00 1001 {:>30}\nSize: 6132 kB\nRss: 5000 kB\n{content}\nVmFlags: rd mr\n",
                 "/opt/my program"
             )
         };
@@ -124,34 +113,33 @@ mod tests {
 
     #[test]
     fn only_code_and_constants_whose_pages_are_those_of_the_file_are_given_back() {
-        let bounds = |ranges: Vec<Range<usize>>| ranges.into_iter().map(|it| (it.start, it.end)).collect::<Vec<_>>();
-        let ranges = |of_code: &str| bounds(ranges_of_code(&mappings(of_code), "/opt/my program"));
+        let ranges_of = |of_code: &str, program: &str| {
+            let mappings = MemoryMaps::from_buf_read(mappings(of_code).as_bytes()).unwrap().0;
+            let ranges = ranges_of_code(&mappings, &MMapPath::Path(program.into()));
+            ranges.into_iter().map(|range| (range.start, range.end)).collect::<Vec<_>>()
+        };
+        let ranges = |of_code: &str| ranges_of(of_code, "/opt/my program");
         assert_eq!(ranges("Anonymous: 0 kB\nSwap: 0 kB"), [(0x1000, 0x3000), (0x3000, 0x9000)]);
         // A debugger has written to it, and the page may be swapped out; or the kernel does not show it.
         assert_eq!(ranges("Anonymous: 4 kB\nSwap: 0 kB"), [(0x1000, 0x3000)]);
         assert_eq!(ranges("Anonymous: 0 kB\nSwap: 4 kB"), [(0x1000, 0x3000)]);
         assert_eq!(ranges("Anonymous: 0 kB"), [(0x1000, 0x3000)]);
-        assert_eq!(ranges_of_code(&mappings(""), "/opt/other"), []);
+        assert_eq!(ranges_of("Anonymous: 0 kB\nSwap: 0 kB", "/opt/other"), []);
     }
 
     #[test]
     fn a_program_goes_on_after_its_pages_were_given_back() {
         let resident = || {
-            let mappings = fs::read_to_string("/proc/self/smaps").unwrap();
-            let program = fs::read_link("/proc/self/exe").unwrap();
-            let mut lines = mappings.lines();
-            let is_code = |line: &str| {
-                header_of_mapping(line)
-                    .is_some_and(|(_, protection, path)| protection == "r-xp" && path == program.to_str().unwrap())
-            };
-            lines.find(|line| is_code(line)).unwrap();
-            let resident = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
-            resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+            let process = Process::myself().unwrap();
+            let program = MMapPath::Path(process.exe().unwrap());
+            let mut mappings = process.smaps().unwrap().0.into_iter();
+            let is_code = |it: &MemoryMap| it.pathname == program && it.perms.contains(MMPermissions::EXECUTE);
+            mappings.find(is_code).unwrap().extension.map["Rss"]
         };
         let before = resident();
         give_back_program().unwrap();
         let after = resident();
-        assert!(after < before, "{after} kB are mapped; before, {before} kB");
+        assert!(after < before, "{after} bytes are mapped; before, {before} bytes");
     }
 
     /// The slice of this thread in nanoseconds, where the kernel shows it.

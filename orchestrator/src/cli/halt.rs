@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Local};
+use clap::builder::NonEmptyStringValueParser;
 use holdfast_model::{HaltChange, HaltCondition, HaltState};
 use serde_json::json;
 
@@ -71,9 +72,11 @@ struct TypedConditions {
     /// Stop at the next checkpoint; the reason is recorded. Ranks that reach none within `halt.grace`, and ranks that
     /// do not use the checkpoint API, get SIGTERM, and after as long again SIGKILL
     #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true, default_missing_value = "USER_REQUEST")]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     now: Option<String>,
     /// Kill the ranks now, without a checkpoint; the reason is recorded
     #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true, default_missing_value = "USER_REQUEST")]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     #[arg(conflicts_with = "now")]
     immediate: Option<String>,
     /// Stop after this many more checkpoints

@@ -234,7 +234,7 @@ impl Status {
                 (NodeCondition::Down(verdict), _) => ("down", Some(verdict.reason.to_string())),
                 _ if self.has_ended() => match &self.job.state.stage {
                     Stage::Kept { .. } => ("kept", None),
-                    Stage::Undrained { reason } => ("undrained", Some(reason.clone())),
+                    Stage::Undrained { reason, .. } => ("undrained", Some(reason.clone())),
                     _ => ("released", None),
                 },
                 (_, _) if excluded.is_some() => ("excluded", excluded.clone()),
@@ -432,7 +432,7 @@ fn exit_code(stage: Option<&Stage>) -> Option<u8> {
 fn outcome(stage: Option<&Stage>) -> Option<&str> {
     match stage {
         Some(Stage::Finished { message, .. } | Stage::Kept { message, .. }) => Some(message),
-        Some(Stage::Undrained { reason }) => Some(reason),
+        Some(Stage::Undrained { reason, .. }) => Some(reason),
         Some(Stage::Running) | None => None,
     }
 }
@@ -453,7 +453,7 @@ impl Report for Status {
         if let Stage::Finished { message, .. } | Stage::Kept { message, .. } = &state.stage {
             writeln!(to, "{}", printable(message))?;
         }
-        if let Stage::Undrained { reason } = &state.stage {
+        if let Stage::Undrained { reason, .. } = &state.stage {
             writeln!(to, "its nodes hold a checkpoint that is not drained: {}", printable(reason))?;
             writeln!(to, "to save it: `holdfast drain`")?;
         }

@@ -115,7 +115,7 @@ impl Plan {
             Stage::Running if old.has_nodes() => {
                 self.line(format_args!("  would take over job {job_id} in generation {}", old.generation()));
             }
-            Stage::Undrained { reason } if old.has_nodes() => {
+            Stage::Undrained { reason, .. } if old.has_nodes() => {
                 self.line(format_args!("  would first drain job {job_id}: {reason}"));
             }
             Stage::Kept { .. } if old.has_nodes() && restart_choice::is_drained_for(step, old) => {

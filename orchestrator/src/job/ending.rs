@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::release::{keep, release};
 use super::site;
 use super::start;
-use super::state::Stage;
+use super::state::{RunEnd, Stage};
 use super::step::StepDriver;
 use crate::allocation::Continuation;
 use crate::events::LogEvent;
@@ -128,8 +128,10 @@ impl StepDriver<'_> {
 
     fn last_stage(&self, keeps_cache: bool) -> Stage {
         match &self.outcome {
-            Some(_) if self.keeps_data() => {
-                Stage::Undrained { reason: self.drain.failure().unwrap_or_default().to_owned() }
+            Some(outcome) if self.keeps_data() => {
+                let outcome = Outcome { drain: None, ..outcome.clone() };
+                let ended = RunEnd { exit_code: outcome.exit_code(), message: outcome.to_string() };
+                Stage::Undrained { reason: self.drain.failure().unwrap_or_default().to_owned(), ended: Some(ended) }
             }
             Some(outcome) if keeps_cache => {
                 Stage::Kept { exit_code: outcome.exit_code(), message: outcome.to_string() }

@@ -64,8 +64,7 @@ pub(super) async fn hand_over<'job>(
                 driver.signals.or(standalone::finish_earlier(driver.spec, &prefix, left, &reporter.screen)).await?;
             }
             let (allocation, template) = (former.allocation.clone(), former.template()?);
-            let mut state = start::state_of_step(driver.spec, step, allocation, template);
-            state.choices = choices.clone();
+            let mut state = start::state_of_step(driver.spec, step, choices, allocation, template);
             state.running = driver.agents.hand_over().await;
             state.snapshot = Some(driver.machine.snapshot().next_step());
             let (choice, to) = (choices.restart.clone(), prefix.clone());

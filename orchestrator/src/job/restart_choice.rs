@@ -21,11 +21,10 @@ use crate::spec::{JobSpec, Step};
 
 /// What the user chose for a run. An orchestrator that takes over has the choices of the one that began the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunChoices {
     /// Repeat a job, or steps, that were finished in earlier runs.
-    #[serde(default)]
     pub again: bool,
-    #[serde(default)]
     pub restart: RestartChoice,
 }
 

@@ -362,8 +362,8 @@ impl<'job> SideBySide<'_, 'job> {
                 if let Some(left) = left {
                     signals.or(standalone::finish_earlier(spec, &prefix, left, &reporter.screen)).await?;
                 }
-                let mut state = start::state_of_step(spec, step, allocation.record(), self.first.template()?);
-                state.choices = shell.choices.clone();
+                let mut state =
+                    start::state_of_step(spec, step, &shell.choices, allocation.record(), self.first.template()?);
                 state.agents.step = Some(step.name.clone());
                 state.finished = Generation(self.highest.load(Ordering::Relaxed));
                 (state.first_launch_ms, state.faults_injected) = {

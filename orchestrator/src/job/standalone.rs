@@ -19,7 +19,7 @@ use super::drain_agents::DrainAgents;
 use super::error::RunError;
 use super::reporter::Reporter;
 pub use super::standalone_error::StandaloneError;
-use super::state::{self, JobState, Stage};
+use super::state::{self, JobState, RunEnd, Stage};
 use super::state_file::JobLock;
 use super::{preflight, running_step, settings, start};
 use crate::allocation::lent::LentNodes;
@@ -149,7 +149,15 @@ async fn of_state(
     agents.agents.end_all(!keeps).await;
     state.running.clear();
     let mut released = Ok(());
-    if keeps {
+    let ended = match &state.stage {
+        Stage::Kept { exit_code, message } => Some(RunEnd { exit_code: *exit_code, message: message.clone() }),
+        Stage::Undrained { ended, .. } => ended.clone(),
+        Stage::Running | Stage::Finished { .. } => None,
+    };
+    let is_mistaken = matches!(result, Err(DrainError::NoSuchDataset { .. }));
+    if is_mistaken && matches!(state.stage, Stage::Kept { .. } | Stage::Undrained { .. }) {
+        // The nodes are as they were.
+    } else if keeps {
         let reason = match &result {
             Ok(DrainReport { result: DrainResult::Incomplete { reason, .. }, .. })
             | Ok(DrainReport { result: DrainResult::Failed { reason, .. }, .. }) => reason.clone(),
@@ -159,12 +167,15 @@ async fn of_state(
             }
             Err(error) => error.to_string(),
         };
-        state.stage = Stage::Undrained { reason };
+        state.stage = Stage::Undrained { reason, ended };
     } else {
-        let exit_code = exit::NOT_FINISHED;
-        let message = match state.stage {
-            Stage::Kept { message, .. } => message,
-            _ => "drained after its orchestrator had died".to_owned(),
+        let is_complete =
+            |report: &DrainReport| matches!(report.result, DrainResult::Nothing | DrainResult::Complete { .. });
+        let not_finished = |message: &str| RunEnd { exit_code: exit::NOT_FINISHED, message: message.to_owned() };
+        let RunEnd { exit_code, message } = match ended {
+            None => not_finished("drained after its orchestrator had died"),
+            Some(ended) if ended.exit_code != exit::FINISHED || result.as_ref().is_ok_and(is_complete) => ended,
+            Some(_) => not_finished("its last checkpoint could not be drained"),
         };
         state.stage = Stage::Finished { exit_code, message };
         // Other steps may have files on their nodes.

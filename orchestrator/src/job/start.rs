@@ -124,9 +124,9 @@ pub(super) fn begin(
     set_old_generations_aside(prefix);
     command_record::begin(job_prefix, &allocation.allocation_id(), choices.again).map_err(StateError::from)?;
     let template = template(spec, step, &**allocation)?;
-    let mut state = state_of_step(spec, step, allocation.record(), template);
+    let mut state = state_of_step(spec, step, choices, allocation.record(), template);
     state.finished = earlier.unwrap_or(Generation::NONE);
-    (state.choices, state.ignored) = (choices.clone(), ignored);
+    state.ignored = ignored;
     state.write(prefix)?;
     announce(&state, prefix, reporter);
     Ok(state)
@@ -175,8 +175,8 @@ pub(super) fn begin_next_run(
         return Ok(Err(Box::new(kept)));
     }
     command_record::begin(job_prefix, &allocation.allocation_id(), choices.again).map_err(StateError::from)?;
-    let mut state = state_of_step(spec, step, kept.allocation, template);
-    (state.agents.step, state.choices) = (of_step, choices.clone());
+    let mut state = state_of_step(spec, step, choices, kept.allocation, template);
+    state.agents.step = of_step;
     state.finished = kept.finished;
     state.first_launch_ms = kept.first_launch_ms;
     state.faults_injected = kept.faults_injected;
@@ -192,6 +192,7 @@ pub(super) fn begin_next_run(
 pub(super) fn state_of_step(
     spec: &JobSpec,
     step: &Step,
+    choices: &RunChoices,
     allocation: AllocationRecord,
     template: AgentTemplate,
 ) -> JobState {
@@ -205,6 +206,7 @@ pub(super) fn state_of_step(
     state.container = copies.container;
     state.keep = copies.keep;
     state.requests_at_once = spec.health.requests;
+    state.choices = choices.clone();
     state
 }
 

@@ -181,13 +181,26 @@ impl StateChanges {
     }
 }
 
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// The exit code of `holdfast run`, if nothing had been left to drain.
+    pub exit_code: u8,
+    pub message: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "snake_case")]
 pub enum Stage {
     /// An orchestrator runs the job, or died while it did.
     Running,
     /// It has ended, and its nodes still hold files that could not be drained.
-    Undrained { reason: String },
+    Undrained {
+        reason: String,
+        /// How the run ended, apart from the drain; `None` if its orchestrator died.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended: Option<RunEnd>,
+    },
     /// A run has ended, and the job is not finished: the nodes keep control directories and caches for another run in
     /// the same allocation.
     Kept {

@@ -315,8 +315,10 @@ mod tests {
         assert!(std::fs::read_to_string(&secret).unwrap().contains(&token));
         assert!(!std::fs::read_to_string(path(base.path())).unwrap().contains(&token));
         assert!(JobState::read(base.path()).unwrap().unwrap().is_same_job(&state));
-        let ended =
-            [Stage::Finished { exit_code: 0, message: String::new() }, Stage::Undrained { reason: String::new() }];
+        let ended = [
+            Stage::Finished { exit_code: 0, message: String::new() },
+            Stage::Undrained { reason: String::new(), ended: None },
+        ];
         for stage in ended {
             state.stage = Stage::Running;
             state.write(base.path()).unwrap();
