@@ -99,7 +99,7 @@ mod tests {
     fn mappings(of_code: &str) -> String {
         let mapping = |range: &str, protection: &str, content: &str| {
             format!(
-                "{range} {protection} 00000000 fe:00 1001 {:>30}\nSize: 6132 kB\nRss: 5000 kB\n{content}\nVmFlags: rd mr\n",
+                "{range} {protection} 00000000 fe:00 1001 {:>30}\nRss: 5000 kB\n{content}\nVmFlags: rd mr\n",
                 "/opt/my program"
             )
         };
