@@ -148,7 +148,9 @@ fn hanging_agent_is_replaced_and_run_continues(world: &World) {
 
 #[test]
 fn agent_that_other_agents_find_stopped_is_replaced_before_replace_after(world: &World) {
-    let job = Job::new(world, 0).holding_after(4);
+    let mut job = Job::new(world, 0).holding_after(4);
+    // After twice this time, for which one check of several is enough; one that exists only is replaced after 10 s.
+    job.down_after = "2s";
     stopped_agent_is_replaced(world, &job, "and its process does not run, as other agents find too");
 }
 
