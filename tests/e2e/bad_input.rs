@@ -206,9 +206,12 @@ fn rejects_invalid_index_without_changing_it(world: &World) {
     let (job, _) = stopped(world);
     let index = world.prefix().join("index.scr");
     fs::write(&index, b"not an index").unwrap();
-    let ran = job.start().end();
-    assert_ne!(ran.status.code(), Some(75), "{}", ran.err);
-    ran.prints(&["index.scr"]);
+    let started = world.all("generation_launched").len();
+    for words in [&["check"][..], &["run", "--dry-run"], &["run"], &["run", "--checkpoint", "ckpt.2"]] {
+        let message = ["cannot be used for a restart", "index.scr is not a readable SCR file", "holdfast index add"];
+        job.command(words, 69).prints(&message);
+    }
+    assert_eq!(world.all("generation_launched").len(), started);
     assert_eq!(fs::read(&index).unwrap(), b"not an index");
     assert_eq!(world.processes(), []);
 }

@@ -1,5 +1,9 @@
 //! The user excludes nodes, in the spec and while the job runs.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use holdfast_core::state_directory::StateDirectory;
 use serde_json::{Value, json};
 
 use crate::job::Job;
@@ -144,4 +148,30 @@ fn exclusion_requested_without_orchestrator_is_taken_up_by_next_run(world: &Worl
     second.ends_with(0);
     assert_eq!(world.all("generation_placed")[1]["nodes"], json!(["node0", "node2", "node3", "node4"]));
     job.assert_result();
+}
+
+#[test]
+fn requests_in_a_file_that_others_may_write_are_refused_before_there_are_nodes(world: &World) {
+    let job = Job::new(world, 0);
+    job.run_to_result();
+    let file = StateDirectory::below(&world.prefix()).join("excluded.json");
+    fs::write(&file, "{}").unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+    for words in [&["run", "--again", "--dry-run"][..], &["run", "--again"]] {
+        job.command(words, 78).prints(&["excluded.json"]);
+    }
+    assert_eq!(fs::read_dir(world.temporary()).unwrap().count(), 0, "no node was made");
+}
+
+#[test]
+fn a_dry_run_shows_the_nodes_that_were_excluded_in_a_kept_allocation(world: &World) {
+    let job = Job::new(world, 1).holding_after(4);
+    let running = job.reaches(4);
+    job.command(&["nodes", "exclude", "node1", "--reason", "slow"], 0);
+    job.command(&["halt", "set", "--now"], 0);
+    running.ends_with(75);
+    job.go_on();
+    job.command(&["run", "--dry-run"], 0).prints(&["node0: rank 0", "node1: excluded: slow", "node2: rank 1"]);
+    job.run(0);
+    assert_eq!(world.all("generation_placed").pop().unwrap()["nodes"], json!(["node0", "node2", "node3", "node4"]));
 }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::earlier_steps::EarlierSteps;
 use super::error::RunError;
+use super::excluded_nodes::ExcludedNodes;
 use super::fault_schedule::FaultSchedule;
 use super::hand_over::{NextStep, OpenedStep, hand_over};
 use super::lending::StepAt;
@@ -61,6 +62,8 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
     let spec = shell.spec;
     shell.observers.metrics = MetricsService::start(&spec.job, &spec.metrics).await?;
     restart_choice::check(spec, &options.choices)?;
+    // It is read when there are nodes; one that cannot be read is refused before there are.
+    ExcludedNodes::of_spec(spec, &shell.prefix).read()?;
     step_names::write(spec, &shell.prefix)?;
     let earlier = EarlierSteps::read(spec, &options.choices)?;
     shell.choices = earlier.choices.clone();

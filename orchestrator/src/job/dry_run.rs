@@ -1,5 +1,6 @@
 //! The dry run: what `holdfast run` would start where. Changes nothing.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,14 +10,16 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 
 use super::error::RunError;
+use super::excluded_nodes::ExcludedNodes;
 use super::preflight::{Prepared, preflight};
 use super::restart_choice::RunChoices;
 use super::state::{JobState, Stage, StateError};
 use super::state_file::JobLock;
 use super::{failure_domains, replicated, restart_choice, start};
 use crate::events::ranks_text;
+use crate::relaunch::Exclusion;
 use crate::relaunch::placement::{first_placement, numbered};
-use crate::spec::{JobSpec, RunSpec, Step, virtual_node};
+use crate::spec::{FailureDomains, JobSpec, RunSpec, Step, virtual_node};
 
 /// What `holdfast run --dry-run` shows.
 #[derive(Debug, Default)]
@@ -57,13 +60,22 @@ pub fn plan(spec: &JobSpec, choices: &RunChoices) -> Result<Plan, RunError> {
         let prefix = start::canonical(&here.join(&step.prefix));
         plan.line(format_args!("{}: {} {}", step.name, program.display(), step.run.command[1..].join(" ")));
         plan.line(format_args!("  in {}, prefix {}", working_directory.display(), prefix.display()));
-        plan.nodes(spec, step);
+        let earlier = JobState::read(&prefix)?;
+        // Of a job that is continued with its nodes, also those that its user excluded.
+        let job_id = earlier.as_ref().filter(|state| state.has_nodes()).map_or("", |state| &state.agents.job_id);
+        let nodes = planned_nodes(spec);
+        let excluded = ExcludedNodes::new(spec, job_prefix.clone(), job_id, &nodes).read();
+        let excluded = excluded.unwrap_or_else(|error| {
+            plan.refuse(Err(error.into()));
+            BTreeMap::new()
+        });
+        plan.nodes(step, &nodes, &spec.allocation.failure_domains, &excluded);
         failure_domains::levels(spec, step).iter().for_each(|line| plan.line(format_args!("  {line}")));
         let request = start::allocation_request(spec, &[&prepared], &job_prefix);
         let preview = (prepared.manager.preview)(&request)?;
         preview.lines.iter().for_each(|line| plan.line(format_args!("  {line}")));
         plan.refuse(preview.refusal.map_or(Ok(()), |refusal| Err(refusal.into())));
-        if let Some(old) = JobState::read(&prefix)? {
+        if let Some(old) = earlier {
             plan.earlier_job(step, &prefix, &old);
             if old.is_finished(spec, step) && !choices.again {
                 plan.line(format_args!("  was finished in an earlier run and would not run; `--again` repeats it"));
@@ -80,21 +92,24 @@ impl Plan {
     }
 
     /// The ranks of each node.
-    fn nodes(&mut self, spec: &JobSpec, step: &Step) {
-        let name =
-            |index: u32| spec.allocation.hosts.get(index as usize).cloned().unwrap_or_else(|| virtual_node(index));
-        let nodes: Vec<NodeName> = (0..spec.allocation.nodes).map(name).collect();
-        let usable: Vec<bool> = nodes.iter().map(|node| !spec.allocation.is_excluded(node)).collect();
+    fn nodes(
+        &mut self,
+        step: &Step,
+        nodes: &[NodeName],
+        domains: &FailureDomains,
+        excluded: &BTreeMap<NodeName, Exclusion>,
+    ) {
+        let usable: Vec<bool> = nodes.iter().map(|node| !excluded.contains_key(node)).collect();
         let RunSpec { ranks, ranks_per_node, nodes: used, .. } = step.run;
-        let domains = numbered(nodes.iter().map(|node| spec.allocation.failure_domains.of(node)));
+        let domains = numbered(nodes.iter().map(|node| domains.of(node)));
         let homes = first_placement(ranks, ranks_per_node, used, &usable, &domains).unwrap_or_default();
-        for ((index, node), usable) in (0u32..).zip(&nodes).zip(usable) {
+        for (index, node) in (0u32..).zip(nodes) {
             let ranks = (0u32..).zip(&homes).filter(|(_, home)| **home == index).map(|(rank, _)| Rank(rank));
             let ranks: Vec<Rank> = ranks.collect();
-            match (usable, ranks.is_empty()) {
-                (false, _) => self.line(format_args!("  {node}: excluded")),
-                (true, true) => self.line(format_args!("  {node}: spare")),
-                (true, false) => self.line(format_args!("  {node}: {}", ranks_text(&ranks))),
+            match (excluded.get(node), ranks.is_empty()) {
+                (Some(Exclusion { reason, .. }), _) => self.line(format_args!("  {node}: excluded: {reason}")),
+                (None, true) => self.line(format_args!("  {node}: spare")),
+                (None, false) => self.line(format_args!("  {node}: {}", ranks_text(&ranks))),
             }
         }
     }
@@ -129,6 +144,12 @@ impl Plan {
             Stage::Running | Stage::Undrained { .. } | Stage::Kept { .. } | Stage::Finished { .. } => {}
         }
     }
+}
+
+/// The nodes by their names, or as virtual nodes while these are not known.
+fn planned_nodes(spec: &JobSpec) -> Vec<NodeName> {
+    let name = |index: u32| spec.allocation.hosts.get(index as usize).cloned().unwrap_or_else(|| virtual_node(index));
+    (0..spec.allocation.nodes).map(name).collect()
 }
 
 /// Checks that the prefix directory, or the directory in which it would be made, can be written to.

@@ -123,6 +123,12 @@ pub enum RunError {
     /// What the user chose to restart from cannot be recorded.
     #[error(transparent)]
     Index(#[from] PrefixError),
+    /// The records of the checkpoints that a run would restart from cannot be read.
+    #[error(
+        "the prefix directory cannot be used for a restart: {0}; correct this, then run the job again. `holdfast index \
+         add` enters checkpoint directories in a new index. Nothing was started"
+    )]
+    CannotRestart(PrefixError),
     /// The job was ended while it was being prepared.
     #[error("ended by {0} before anything was launched")]
     Signal(&'static str),

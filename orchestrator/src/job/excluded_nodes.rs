@@ -102,6 +102,11 @@ impl ExcludedNodes {
         ExcludedNodes { spec: of_spec(spec, nodes), prefix, job_id: job_id.to_owned() }
     }
 
+    /// Before there is an allocation: of the nodes that the spec names, if it does.
+    pub(super) fn of_spec(spec: &JobSpec, prefix: &Path) -> Self {
+        Self::new(spec, prefix.to_owned(), "", &spec.allocation.known_nodes().unwrap_or_default())
+    }
+
     /// Reads the file.
     ///
     /// # Errors

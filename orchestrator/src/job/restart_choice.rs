@@ -57,24 +57,27 @@ struct Written {
     place: String,
 }
 
-/// Checks that the job fits the checkpoints that its steps would restart from. Changes nothing. What cannot be read is
-/// left to those who use it.
+/// Checks that the job fits the checkpoints that its steps would restart from. Changes nothing. Of a checkpoint that
+/// cannot be read, a restart finds that.
 ///
 /// # Errors
 /// [`RunError::OtherRanks`], [`RunError::OtherSource`], [`RunError::NoSuchCheckpoint`], [`RunError::OfFinishedStep`]
-/// and [`RunError::UnderWay`].
+/// and [`RunError::UnderWay`]; [`RunError::CannotRestart`] if an index cannot be read that a restart would need.
 pub fn check(spec: &JobSpec, choices: &RunChoices) -> Result<(), RunError> {
     let RunChoices { again, restart: choice } = choices;
     let is_finished =
         |step: &Step, state: Option<&JobState>| !*again && state.is_some_and(|state| state.is_finished(spec, step));
     if let RestartChoice::Checkpoint(name) = choice {
-        let mut of = spec.steps.iter().filter(|step| summary_of(&step.prefix, name).is_some()).peekable();
-        let Some(first) = of.peek() else {
+        let mut of = Vec::new();
+        for step in &spec.steps {
+            of.extend(summary_of(&step.prefix, name)?.map(|_| step));
+        }
+        let Some(first) = of.first() else {
             let prefixes = spec.steps.iter().map(|step| start::canonical(&step.prefix)).collect();
             return Err(RunError::NoSuchCheckpoint { name: name.clone(), prefixes });
         };
         let step = first.name.clone();
-        if of.all(|step| is_finished(step, JobState::read(&step.prefix).ok().flatten().as_ref())) {
+        if of.iter().all(|step| is_finished(step, JobState::read(&step.prefix).ok().flatten().as_ref())) {
             return Err(RunError::OfFinishedStep { name: name.clone(), step });
         }
     }
@@ -104,11 +107,11 @@ pub fn check(spec: &JobSpec, choices: &RunChoices) -> Result<(), RunError> {
         }
         let written = match choice {
             RestartChoice::Beginning => None,
-            RestartChoice::Checkpoint(name) => match summary_of(&step.prefix, name) {
+            RestartChoice::Checkpoint(name) => match summary_of(&step.prefix, name)? {
                 Some(summary) => Some(Written::new(&step.prefix, name, &summary)),
-                None => newest(step, state.as_ref()),
+                None => newest(step, state.as_ref())?,
             },
-            RestartChoice::Newest => newest(step, state.as_ref()),
+            RestartChoice::Newest => newest(step, state.as_ref())?,
         };
         if *choice == RestartChoice::Newest {
             is_readable(step, source, written.as_ref())?;
@@ -166,16 +169,17 @@ pub(super) fn is_drained_for(step: &Step, kept: &JobState) -> bool {
 }
 
 /// What the step would restart from without a choice of the user.
-fn newest(step: &Step, left: Option<&JobState>) -> Option<Written> {
+fn newest(step: &Step, left: Option<&JobState>) -> Result<Option<Written>, RunError> {
     if let Some(written) = left.and_then(in_cache) {
-        return Some(written);
+        return Ok(Some(written));
     }
     let has_no_restart = step.source.facts.keys.without.iter().any(|(key, _)| *key == "restart");
     if !step.checkpoint.restart.fetch || has_no_restart {
-        return None;
+        return Ok(None);
     }
-    let (directory, summary) = fetch::first_complete(&*opened(&step.prefix)?).ok().flatten()?;
-    Some(Written::new(&step.prefix, directory.as_str(), &summary))
+    let Some(store) = opened(&step.prefix) else { return Ok(None) };
+    let first = fetch::first_complete(&*store).map_err(RunError::CannotRestart)?;
+    Ok(first.map(|(directory, summary)| Written::new(&step.prefix, directory.as_str(), &summary)))
 }
 
 /// The newest checkpoint that the last run left on its nodes.
@@ -197,10 +201,13 @@ fn opened(prefix: &Path) -> Option<Arc<dyn DatasetStore>> {
 }
 
 /// The summary of a complete checkpoint that the index of a prefix directory lists.
-fn summary_of(prefix: &Path, name: &str) -> Option<Summary> {
-    let (store, directory) = (opened(prefix)?, DirectoryName::given(name).ok()?);
-    index::read(&*store).ok()??.entry(&directory)?;
-    summary::of(&*store, &directory).ok().filter(|summary| summary.accept(summary.ranks).is_ok())
+fn summary_of(prefix: &Path, name: &str) -> Result<Option<Summary>, RunError> {
+    let (Some(store), Ok(directory)) = (opened(prefix), DirectoryName::given(name)) else { return Ok(None) };
+    let index = index::read(&*store).map_err(RunError::CannotRestart)?;
+    if index.is_none_or(|index| index.entry(&directory).is_none()) {
+        return Ok(None);
+    }
+    Ok(summary::of(&*store, &directory).ok().filter(|summary| summary.accept(summary.ranks).is_ok()))
 }
 
 /// Makes the choice effective in the prefix directory of a step that begins; returns the directories that the run
@@ -218,7 +225,7 @@ pub(super) fn apply(choice: &RestartChoice, prefix: &Path) -> Result<BTreeSet<St
             Ok(listed.map(|directory| directory.to_string()).collect())
         }
         RestartChoice::Checkpoint(name) => {
-            if summary_of(prefix, name).is_some() {
+            if summary_of(prefix, name)?.is_some() {
                 publish::make_current(&*store::open(prefix)?, &DirectoryName::given(name).map_err(PrefixError::from)?)?;
             }
             Ok(BTreeSet::new())
