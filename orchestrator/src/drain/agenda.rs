@@ -46,11 +46,6 @@ impl Agenda {
         Agenda { targets: output.chain(newest).collect(), first_failure: None }
     }
 
-    /// True if only output is to be drained.
-    pub(super) fn has_no_candidate(&self) -> bool {
-        self.targets.iter().all(|target| target.purpose == Purpose::Output)
-    }
-
     pub(super) fn next(&mut self) -> Option<DrainTarget> {
         self.targets.pop_front()
     }

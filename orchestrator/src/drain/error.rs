@@ -30,8 +30,19 @@ pub enum DrainError {
         unwritable: bool,
     },
     /// No node has the dataset that was requested.
-    #[error("no node that answers has dataset {id}; `holdfast drain --dry-run` lists the datasets")]
-    NoSuchDataset { id: CheckpointId },
+    #[error("no node that answers has dataset {id}; {}", datasets(known))]
+    NoSuchDataset {
+        id: CheckpointId,
+        /// Those of the nodes, newest first.
+        known: Vec<CheckpointId>,
+    },
+}
+
+fn datasets(known: &[CheckpointId]) -> String {
+    match known {
+        [] => "they have none".to_owned(),
+        known => format!("they have {}", known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 impl DrainError {

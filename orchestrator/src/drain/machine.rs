@@ -11,6 +11,7 @@ use holdfast_core::prefix::flushed::FlushedCopy;
 use holdfast_core::prefix::scan::Scan;
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::window::LeftOut;
+use holdfast_core::redundancy::inventory;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, Inventory, NodeName, Rank};
 use holdfast_wire::agent::AgentEvent;
@@ -538,6 +539,13 @@ impl DrainMachine {
             let others = OtherDatasets::of(&plan, requested);
             plan = DrainPlan { others, ..plan::plan(&inventories, Some(requested), &damaged) };
         }
+        if let Some(id) = self.config.requested
+            && plan.candidates.is_empty()
+            && plan.remnant.is_none()
+        {
+            let known = inventory::candidates(&inventories);
+            return self.finish(DrainEnd::Failed(DrainError::NoSuchDataset { id, known }));
+        }
         if self.config.survey_only {
             return self.finish(DrainEnd::Surveyed(Box::new(Survey { inventories, silent, plan })));
         }
@@ -545,12 +553,7 @@ impl DrainMachine {
         self.emit(skipped.map(|(checkpoint, reason)| LogEvent::DrainSkipped { checkpoint, reason }));
         self.others = mem::take(&mut plan.others);
         self.agenda = Agenda::of(plan);
-        match self.config.requested {
-            Some(id) if self.agenda.has_no_candidate() => {
-                self.finish(DrainEnd::Failed(DrainError::NoSuchDataset { id }));
-            }
-            _ => self.next_target(),
-        }
+        self.next_target();
     }
 
     fn finish_drained(&mut self, mut report: DrainReport) {

@@ -439,7 +439,9 @@ fn a_requested_dataset_that_no_node_has_is_an_error() {
     let mut world = World::new(4, XOR, &[1]);
     world.configure(|config| config.requested = Some(CheckpointId(7)));
     world.run(|_| false);
-    assert_eq!(world.end, Some(DrainEnd::Failed(DrainError::NoSuchDataset { id: CheckpointId(7) })));
+    let error = DrainError::NoSuchDataset { id: CheckpointId(7), known: vec![CheckpointId(1)] };
+    assert_eq!(error.to_string(), "no node that answers has dataset 7; they have 1");
+    assert_eq!(world.end, Some(DrainEnd::Failed(error)));
 }
 
 #[test]
