@@ -158,6 +158,8 @@ fn agent_that_other_agents_find_stopped_is_replaced_before_replace_after(world: 
 fn agent_killed_during_encode_drops_at_most_that_checkpoint(world: &World) {
     let job = Job::new(world, 0).faults("{node: 1, during: encode, checkpoint: 3, action: kill-agent}");
     job.run_to_result();
+    let injected = world.the("fault_injected");
+    assert_eq!((&injected["node"], &injected["action"]), (&"node1".into(), &"kill-agent".into()));
     pfs::assert_current(&world.prefix(), 8);
 }
 

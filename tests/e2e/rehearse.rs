@@ -106,6 +106,8 @@ fn a_pause_and_a_killed_rank_can_be_rehearsed(world: &World) {
         .prints(&["`kill-rank` of rank 1 after checkpoint 1", "the job survived the fault"]);
     rehearse(world, &job, &["--fault", "action: pause, for: 200ms"], 0)
         .prints(&["the job went on through the fault without a relaunch"]);
+    rehearse(world, &job, &["--fault", "action: kill-agent, during: encode, checkpoint: 2"], 0)
+        .prints(&["during `encode` of checkpoint 2", "went on through the fault without a relaunch"]);
     for (options, message) in
         [(&["--fault", "node: 9"][..], "there is no node 9"), (&["--fault", "fill-cache"][..], "`bytes` is missing")]
     {

@@ -39,8 +39,14 @@ impl AgentPlaces for StepDriver<'_> {
 }
 
 impl StepDriver<'_> {
-    /// Injects the faults that are due, in the background.
+    /// Injects the faults that are due, in the background, and reports those that agents injected themselves.
     pub(super) fn inject_due_faults(&mut self) {
+        let by_agents = self.faults.lock().injected_by_agents(&self.allocation.injected_faults());
+        for (node, action) in by_agents {
+            self.record.state.faults_injected = self.faults.lock().injected();
+            self.record.make_durable();
+            self.reporter.emit(injected(&node, &action));
+        }
         if let Some(first) = self.record.state.first_launch_ms.map(Duration::from_millis) {
             let now = self.clock.now();
             let of_step = self.machine.first_launched().map(|first| now.saturating_sub(first));
@@ -65,17 +71,7 @@ impl StepDriver<'_> {
                 store::stall_for(*time);
                 self.reporter.emit(LogEvent::PrefixStalled { millis: whole_millis(*time) });
             }
-            action => {
-                for node in &due.nodes {
-                    let rank = if let FaultAction::KillRank(rank) = action { Some(*rank) } else { None };
-                    self.reporter.emit(LogEvent::FaultInjected {
-                        node: node.clone(),
-                        agent_only: matches!(action, FaultAction::KillAgent(_)),
-                        action: Some(action.word().to_owned()),
-                        rank,
-                    });
-                }
-            }
+            action => due.nodes.iter().for_each(|node| self.reporter.emit(injected(node, action))),
         }
         if matches!(due.fault, NodeFault::LoseNode | NodeFault::KillAgent) {
             due.nodes.iter().for_each(|node| self.allocation.agent_is_killed(node));
@@ -130,9 +126,19 @@ impl StepDriver<'_> {
     }
 }
 
+fn injected(node: &NodeName, action: &FaultAction) -> LogEvent {
+    LogEvent::FaultInjected {
+        node: node.clone(),
+        agent_only: matches!(action, FaultAction::KillAgent(_)),
+        action: Some(action.word().to_owned()),
+        rank: if let FaultAction::KillRank(rank) = action { Some(*rank) } else { None },
+    }
+}
+
 /// Reports the faults that were not injected.
 pub(super) fn report_missed(faults: &mut FaultSchedule, allocation: &dyn Allocation, reporter: &mut Reporter) {
-    faults.injected_by_agents(&allocation.injected_faults());
+    let by_agents = faults.injected_by_agents(&allocation.injected_faults());
+    by_agents.iter().for_each(|(node, action)| reporter.emit(injected(node, action)));
     for missed in faults.report() {
         if let Some(reason) = missed.reason {
             reporter.emit(LogEvent::FaultNotInjected { fault: missed.fault, reason });

@@ -165,13 +165,18 @@ impl FaultSchedule {
         }
     }
 
-    /// Agents have injected these faults themselves.
-    pub(super) fn injected_by_agents(&mut self, numbers: &BTreeSet<usize>) {
+    /// Agents have injected these faults themselves. Returns those of which that was not known, with their nodes.
+    pub(super) fn injected_by_agents(&mut self, numbers: &BTreeSet<usize>) -> Vec<(NodeName, FaultAction)> {
+        let mut found = Vec::new();
         for number in numbers {
-            if let Some(scheduled) = self.faults.get_mut(*number) {
-                scheduled.state = FaultState::Injected;
+            let Some(scheduled) = self.faults.get_mut(*number) else { continue };
+            if std::mem::replace(&mut scheduled.state, FaultState::Injected) != FaultState::Injected {
+                let action = &scheduled.fault.action;
+                let node = action.node().and_then(|node| node.find(&self.nodes));
+                found.extend(node.map(|node| (node.clone(), action.clone())));
             }
         }
+        found
     }
 
     /// The numbers of the injected faults.

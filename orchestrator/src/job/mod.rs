@@ -110,6 +110,6 @@ pub use driver::{run, run_on};
 pub use dry_run::{Plan, plan};
 pub use error::{PreflightError, RunError};
 pub use plain::{keys_without_effect, run_plain};
-pub use preflight::{MissingProgram, Prepared, machines_with_faults, missing_program};
+pub use preflight::{MissingProgram, Prepared, has_virtual_nodes, machines_with_faults, missing_program};
 pub use restart_choice::{RestartChoice, RunChoices};
 pub use shell::RunOptions;

@@ -185,6 +185,14 @@ pub fn machines_with_faults(spec: &JobSpec) -> Result<Option<&'static str>, RunE
     Ok((!facts.has_virtual_nodes()).then_some(facts.name))
 }
 
+/// True if the nodes of the job are virtual.
+///
+/// # Errors
+/// The manager cannot be used.
+pub fn has_virtual_nodes(spec: &JobSpec) -> Result<bool, RunError> {
+    Ok(manager(spec)?.facts.has_virtual_nodes())
+}
+
 /// The resource manager of a spec, in the environment of this process.
 pub(super) fn manager(spec: &JobSpec) -> Result<&'static ManagerEntry, AllocationError> {
     let facts = launchers::registered()

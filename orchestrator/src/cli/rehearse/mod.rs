@@ -62,6 +62,7 @@ Examples:
   holdfast rehearse job.yaml --after '^step.*100$'  … after a line that matches
   holdfast rehearse job.yaml --fault kill-rank
   holdfast rehearse job.yaml --fault action:pause,node:2,for:30s
+  holdfast rehearse job.yaml --virtual --fault action:kill,during:encode
   holdfast rehearse job.yaml --compare out.dat      also runs undisturbed, and compares the results
   holdfast rehearse --allow-faults=heat job.yaml    on the machines of the allocation
 
@@ -78,8 +79,9 @@ pub struct RehearseArgs {
     #[arg(long, value_name = "FAULT", default_value = "kill")]
     pub fault: String,
     /// When it is injected: the number of a checkpoint, a time after the launch, or a regular expression for a line
-    #[arg(long, value_name = "MOMENT", default_value = "1")]
-    pub after: String,
+    /// [default: 1, if `--fault` has no moment]
+    #[arg(long, value_name = "MOMENT")]
+    pub after: Option<String>,
     /// The job is halted after this time at the latest
     #[arg(long, value_name = "TIME", default_value = "10min")]
     pub limit: String,
@@ -113,14 +115,10 @@ pub(super) fn run(args: RehearseArgs, style: Style) -> Result<u8, Failure> {
         let message = format!("`--limit {}` is no time", args.limit);
         Failure::new(exit::USAGE, message).remedy("write `--limit 10min`")
     })?;
-    let fault = plan::fault(&spec, &args.fault, &args.after)?;
+    let on_virtual_nodes = args.on_virtual_nodes || crate::job::has_virtual_nodes(&spec).map_err(run::failed)?;
+    let fault = plan::fault(&spec, &args.fault, args.after.as_deref(), on_virtual_nodes)?;
     let (spec, args, fault, environment) = (&spec, &args, &fault, &environment);
-    let mut rehearsal =
-        PlannedRehearsal { spec, args, fault, limit, environment, on_virtual_nodes: args.on_virtual_nodes };
-    if !rehearsal.on_virtual_nodes {
-        let planned = rehearsal.changed(Path::new(""), "", Some(fault));
-        rehearsal.on_virtual_nodes = crate::job::machines_with_faults(&planned).map_err(run::failed)?.is_none();
-    }
+    let rehearsal = PlannedRehearsal { spec, args, fault, limit, environment, on_virtual_nodes };
     let planned = rehearsal.changed(Path::new(""), "", Some(fault));
     if let Some(obstacle) = plan::obstacle(&planned, fault, rehearsal.on_virtual_nodes) {
         return Err(Failure::new(exit::CONFIGURATION, obstacle).remedy("name another one with `--fault`"));

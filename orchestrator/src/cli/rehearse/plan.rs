@@ -15,20 +15,26 @@ use crate::spec::{Environment, FaultAction, InjectedFault, JobSpec, NodeReferenc
 ///
 /// # Errors
 /// The mistakes in them.
-pub(super) fn fault(spec: &JobSpec, fault: &str, after: &str) -> Result<InjectedFault, Failure> {
+pub(super) fn fault(
+    spec: &JobSpec,
+    fault: &str,
+    after: Option<&str>,
+    is_virtual: bool,
+) -> Result<InjectedFault, Failure> {
     let most_nodes = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
     let ranks = spec.steps.iter().map(|step| step.run.ranks).max().unwrap_or(1);
     let element = element(fault, after, most_nodes.min(2) - 1, ranks.min(2) - 1);
-    // On machines, because only moments of every manager are accepted; its nodes are not known here.
+    // Which nodes there are is not known here.
+    let allocation = if is_virtual { "manager: local, nodes: 1024" } else { "manager: slurm" };
     let text =
-        format!("allocation: {{manager: slurm, faults: [{{{element}}}]}}\nrun: {{ranks: {ranks}, command: [x]}}\n");
+        format!("allocation: {{{allocation}, faults: [{{{element}}}]}}\nrun: {{ranks: {ranks}, command: [x]}}\n");
     let read = JobSpec::parse(&text, "--fault, --after", &Environment::empty(registered()))?;
     let read = read.allocation.faults.into_iter().next();
     read.ok_or_else(|| Failure::new(exit::USAGE, format!("`{{{element}}}` is no fault")).remedy("see `--help`"))
 }
 
 /// The fault as a spec has it: `fault` is an action, or keys with their values.
-fn element(fault: &str, after: &str, node: u32, rank: u32) -> String {
+fn element(fault: &str, after: Option<&str>, node: u32, rank: u32) -> String {
     let written = if fault.contains(':') { fault.to_owned() } else { format!("action: {fault}") };
     let parts = written.split(',').map(|part| part.split_once(':').unwrap_or((part, "")));
     let keys: Vec<(&str, &str)> = parts.map(|(key, value)| (key.trim(), value.trim())).collect();
@@ -47,6 +53,9 @@ fn element(fault: &str, after: &str, node: u32, rank: u32) -> String {
     if matches!(action, Some("pause" | "stall-prefix")) {
         add("for", "10s");
     }
+    let has_moment = ["after", "after_checkpoint", "after_output", "during"];
+    let has_moment = keys.iter().any(|(key, _)| has_moment.contains(key));
+    let Some(after) = after.or((!has_moment).then_some("1")) else { return element };
     let is_number = !after.is_empty() && after.bytes().all(|byte| byte.is_ascii_digit());
     match () {
         () if is_number => add("after_checkpoint", after),
@@ -173,7 +182,7 @@ requeue: {command: [sbatch, job.sh]}
     }
 
     fn read(written: &str, after: &str) -> InjectedFault {
-        fault(&job(), written, after).unwrap_or_else(|failure| panic!("{}", failure.json()))
+        fault(&job(), written, Some(after), false).unwrap_or_else(|failure| panic!("{}", failure.json()))
     }
 
     #[test]
@@ -196,8 +205,13 @@ requeue: {command: [sbatch, job.sh]}
         assert_eq!(written, InjectedFault { moment: line, action: pause, step: None });
         let stall = FaultAction::StallPrefix(Duration::from_secs(10));
         assert_eq!(read("stall-prefix", "1"), InjectedFault { moment: first, action: stall, step: None });
+        let moments = [("kill", "after checkpoint 1"), ("action: kill, during: encode", "during `encode`")];
+        for (written, moment) in moments {
+            let fault = fault(&job(), written, None, true).unwrap().to_string();
+            assert!(fault.contains(moment), "{fault}");
+        }
         for (written, mistake) in [("fill-cache", "`bytes` is missing"), ("kil", "kil")] {
-            let refused = fault(&job(), written, "1").unwrap_err();
+            let refused = fault(&job(), written, None, false).unwrap_err();
             assert!(refused.json().to_string().contains(mistake), "{}", refused.json());
         }
     }
