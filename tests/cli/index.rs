@@ -270,7 +270,9 @@ fn shows_sets_and_unsets_current_checkpoint() {
     assert_eq!(current(&[first]).code, 0);
     assert_eq!(fs::read_link(prefix.path().join("scr.current")).unwrap(), Path::new(first));
     assert_eq!(current(&["scr.nowhere"]).code, 69);
-    assert_eq!(current(&["--unset"]).code, 0);
+    current(&["--unset", first]).with_code(64).complains(&["`--unset` removes the link, whatever it names"]);
+    fs::write(prefix.path().join("job.yaml"), "prefix: .\nrun: {command: [./app]}\n").unwrap();
+    current(&["--unset", "job.yaml"]).with_code(0).prints(&["scr.current removed"]);
     current(&[]).with_code(69).out_is("");
 }
 

@@ -252,7 +252,7 @@ struct AddArgs {
 #[derive(Debug, clap::Args)]
 struct CurrentArgs {
     /// Make this checkpoint directory the current one
-    #[arg(value_name = "DIRECTORY", conflicts_with = "unset")]
+    #[arg(value_name = "DIRECTORY")]
     directory: Option<String>,
     #[command(flatten)]
     prefix: ChangedPrefix,
@@ -265,7 +265,7 @@ struct CurrentArgs {
 }
 
 impl CurrentArgs {
-    /// A single word may be the spec: then the current checkpoint is shown.
+    /// A single word may be the spec: then the current checkpoint is shown, or the link removed.
     fn with_spec_last(mut self) -> Self {
         if self.prefix.job.spec.is_none() && self.prefix.job.prefix.is_none() {
             self.prefix.job.spec = self.directory.take_if(|word| is_spec(word)).map(PathBuf::from);
@@ -560,6 +560,10 @@ fn write_added(report: &AddReport, dry_run: bool, to: &mut dyn Write) -> io::Res
 
 fn current(args: &CurrentArgs, output: Style) -> Result<u8, Failure> {
     let dry_run = args.dry_run;
+    if let Some(directory) = args.directory.as_ref().filter(|_| args.unset) {
+        let message = format!("`--unset` removes the link, whatever it names; `{directory}` is no job spec");
+        return Err(Failure::new(exit::USAGE, message).remedy("leave the directory out, or leave `--unset` out"));
+    }
     let shows = args.directory.is_none() && !args.unset;
     let store = &*args.prefix.open(dry_run || shows, output)?;
     let (mut current, mut removed) = (None, None);
