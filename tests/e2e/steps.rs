@@ -119,6 +119,21 @@ impl<'a> TwoSteps<'a> {
 }
 
 #[test]
+fn a_step_that_has_not_begun_is_named(world: &World) {
+    let text = format!(
+        "job: two\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\nsteps:\n\
+         - {{name: first, run: {{command: ['false']}}, checkpoint: {{source: none}}, relaunch: {{attempts: 0}}}}\n\
+         - {{name: second, run: {{command: ['true']}}, checkpoint: {{source: none}}}}\n",
+        world.prefix(),
+    );
+    world.start_spec(&text).end();
+    let mut status = world.holdfast(["status", "--step", "second", "--prefix"]);
+    status.arg(world.prefix());
+    let shown = world.run(status).with_code(69);
+    shown.prints(&["step `second` has not begun", "`holdfast status` lists the steps that have"]);
+}
+
+#[test]
 fn recipients_and_figures_have_the_events_of_all_steps(world: &World) {
     let text = format!(
         "job: two\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\nmetrics: {{file: two.prom}}\n\

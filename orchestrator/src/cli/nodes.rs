@@ -117,7 +117,7 @@ fn list(job: &JobSelection, style: Style) -> Result<u8, Failure> {
     let mut nodes: Vec<(Option<String>, NodeLine)> = Vec::new();
     // Of steps that run side by side, each has nodes of its own.
     for (step, prefix) in prefixes_with_state(&job.clone().into(), &environment, read)? {
-        let job = RunningJob::in_prefix(prefix)?;
+        let job = RunningJob::in_prefix(prefix, None)?;
         let health = super::runtime::block_on(job.health())?;
         let explanation = job.state.explain();
         let of_step = Status::of_nodes(job, explanation, health).nodes();

@@ -93,7 +93,7 @@ fn of_step(job: &RunningJob) -> Result<Option<JobReport>, Failure> {
 
 fn reported(name: String, prefix: PathBuf) -> Result<ReportedStep, Failure> {
     let job = match JobState::read_to_show(&prefix)? {
-        Some(_) => Some(RunningJob::in_prefix(prefix.clone())?),
+        Some(_) => Some(RunningJob::in_prefix(prefix.clone(), None)?),
         None => None,
     };
     let state = stage_text(job.as_ref().map(|job| &job.state.stage), false);

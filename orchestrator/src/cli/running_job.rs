@@ -71,7 +71,10 @@ impl RunningJob {
         environment: &Environment,
     ) -> Result<Vec<(Option<String>, Self)>, Failure> {
         let found = job::prefixes_with_state(selection, environment, JobState::read)?.into_iter();
-        let jobs = found.map(|(name, prefix)| Ok((name, RunningJob::in_prefix(prefix)?)));
+        let jobs = found.map(|(name, prefix)| {
+            let job = RunningJob::in_prefix(prefix, name.as_deref())?;
+            Ok((name, job))
+        });
         let jobs = jobs.collect::<Result<Vec<_>, Failure>>()?;
         // Others hold nodes, but have ended.
         let runs = |(_, job): &(Option<String>, Self)| job.state.stage == Stage::Running;
@@ -83,7 +86,7 @@ impl RunningJob {
     pub(super) fn in_environment(selection: &StepSelection, environment: &Environment) -> Result<Self, Failure> {
         // Refuses a state that is not ours.
         let prefix = job::prefix_with_state(selection, environment, JobState::read)?;
-        RunningJob::in_prefix(prefix)
+        RunningJob::in_prefix(prefix, selection.step.as_deref())
     }
 
     /// As [`of`](Self::of), with the states of the steps of a job of several; also the job of another user who
@@ -93,7 +96,8 @@ impl RunningJob {
         environment: &Environment,
     ) -> Result<(Self, Vec<StepStatus>), Failure> {
         let read = |prefix: &Path| Ok(JobState::read_to_show(prefix)?.map(|(state, _)| state));
-        let mut job = RunningJob::in_prefix(job::prefix_with_state(selection, environment, read)?)?;
+        let prefix = job::prefix_with_state(selection, environment, read)?;
+        let mut job = RunningJob::in_prefix(prefix, selection.step.as_deref())?;
         let of_job = selection.job.prefix(environment)?;
         if selection.step.is_none() {
             // Also between two steps.
@@ -107,7 +111,8 @@ impl RunningJob {
         Ok((job, steps))
     }
 
-    pub(super) fn in_prefix(prefix: PathBuf) -> Result<Self, Failure> {
+    /// The job of a prefix directory, or its step with this name.
+    pub(super) fn in_prefix(prefix: PathBuf, step: Option<&str>) -> Result<Self, Failure> {
         let found = JobState::read_to_show(&prefix)?;
         let Some((state, directory)) = found else {
             let failure = |message: String| Failure::new(exit::UNAVAILABLE, message).at(prefix.display());
@@ -116,6 +121,8 @@ impl RunningJob {
                     failure(format!("the job here was run by another version of Holdfast, and has ended: {end}"))
                         .remedy("`holdfast run` begins a new job from its checkpoints")
                 }
+                None if let Some(step) = step => failure(format!("step `{step}` has not begun"))
+                    .remedy("`holdfast status` lists the steps that have"),
                 None => failure("no job has been run in this prefix directory".to_owned())
                     .remedy("give the job's spec, or its prefix directory with `--prefix`"),
             });

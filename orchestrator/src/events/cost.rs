@@ -236,8 +236,14 @@ impl Costs {
         (self.computing, self.work, self.sign) = (Some(time), saved, None);
     }
 
+    /// The work until a time; after the decision to end the generation, that until the failure. An orchestrator that
+    /// takes over may decide before it receives the agents' reports of checkpoints.
     fn work_until(&self, time: Timestamp) -> Duration {
-        self.work + self.computing.map(|computing| time.since(computing)).unwrap_or_default()
+        match (self.computing, self.failed) {
+            (Some(computing), _) => self.work + time.since(computing),
+            (None, Some((_, work))) => work,
+            (None, None) => self.work,
+        }
     }
 
     /// True if the events from the beginning of the job are counted.
@@ -409,6 +415,21 @@ mod tests {
         // Of checkpoint 1 the 20 s before it, and 10 s after the restart.
         assert_eq!(job.cost(140).lost, seconds(20 + 45 + 30));
         assert_eq!(job.cost(140).protected, None);
+    }
+
+    #[test]
+    fn the_work_in_a_checkpoint_that_is_reported_after_the_decision_is_not_lost() {
+        let mut job = Job::began();
+        job.restarts(10, None);
+        job.at(50, "generation_ending", json!({"seen": "node0 is excluded"}));
+        job.takes(51, 1);
+        job.fails(55);
+        job.restarts(60, Some(1));
+        assert_eq!(job.cost(60).lost, seconds(0));
+        // The 40 s are in the checkpoint.
+        job.fails(65);
+        job.restarts(70, None);
+        assert_eq!(job.cost(70).lost, seconds(40 + 5));
     }
 
     #[test]

@@ -29,6 +29,11 @@ impl PrefixWait {
         self.after(since.elapsed())
     }
 
+    /// True if the user was asked to end the wait with a signal, if it is too long.
+    pub(super) fn is_shown(&self) -> bool {
+        self.is_shown
+    }
+
     fn after(&mut self, waited: Duration) -> PrefixWaitStep {
         if waited >= AT_MOST {
             return PrefixWaitStep::GiveUp;

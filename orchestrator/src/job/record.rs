@@ -122,8 +122,8 @@ impl JobRecord {
         written.commit
     }
 
-    /// Hands the last state over, and waits until it is on disk. The wait is limited, shown to the user, and ended by a
-    /// signal.
+    /// Hands the last state over, and waits until it is on disk. The wait is limited, shown to the user, and then ended
+    /// by a signal.
     pub(super) async fn finish(
         &mut self,
         memory: Changes,
@@ -137,7 +137,8 @@ impl JobRecord {
         while !self.complete {
             tokio::select! {
                 _ = self.written() => {}
-                _ = signals.next() => break,
+                // One before the wait is shown was about the job.
+                _ = signals.next() => if self.prefix_wait.is_shown() { break },
                 _ = check.tick() => if self.gives_up(screen) { break },
             }
         }
