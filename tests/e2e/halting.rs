@@ -69,6 +69,9 @@ fn unmet_halt_conditions_are_listed_and_can_be_removed(world: &World) {
     let job = Job::new(world, 0).holding_after(4);
     let running = job.reaches(4);
     job.command(&["halt", "set", "--checkpoints", "2", "--after", &in_an_hour(1)], 0);
+    let unknown = "the end of the allocation is not known: `--seconds` has an effect with `--before` only";
+    job.command(&["halt", "set", "--seconds", "2h"], 0).prints(&[unknown]);
+    job.command(&["halt", "unset", "--seconds"], 0);
     let listed = job.command(&["halt", "list", "--json"], 0).json();
     assert_eq!(listed["checkpoints_left"], 2);
     assert!(listed["after"].as_i64().is_some());

@@ -213,6 +213,9 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
         }
         Ok(())
     }))?;
+    if found.iter().any(|(_, halted)| halted.end_is_missing) {
+        style.warn("the end of the allocation is not known: `--seconds` has an effect with `--before` only");
+    }
     for (name, Failure { message, .. }) in &failed {
         style.warn(&format!("step {} was not asked: {message}", name.as_deref().unwrap_or_default()));
     }
@@ -224,6 +227,8 @@ struct Halted {
     state: HaltState,
     moment: HaltMoment,
     has_orchestrator: bool,
+    /// The change is about the time before an end that is not known.
+    end_is_missing: bool,
 }
 
 /// Reads the conditions of a running step, or changes them.
@@ -244,7 +249,9 @@ fn halt(running: &RunningJob, change: Option<&HaltChange>, dry_run: bool) -> Res
         (false, false) => HaltMoment::NextCheckpoint,
     };
     let state = super::runtime::block_on(running.halt(sent))??;
-    Ok(Halted { state, moment, has_orchestrator })
+    let is_about_end = change.is_some_and(|change| change.seconds.is_some() && change.before.is_none());
+    let end_is_missing = is_about_end && state.before.is_none() && running.state.allocation_end.is_none();
+    Ok(Halted { state, moment, has_orchestrator, end_is_missing })
 }
 
 /// When the job ends that the user halts.
